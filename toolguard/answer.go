@@ -1,0 +1,365 @@
+package toolguard
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"toolguard.dev/keyderive"
+	"toolguard.dev/registry"
+)
+
+// errCollision: two identities have one hash, or a record was tampered with.
+var errCollision = errors.New("the record under this key is of another operation")
+
+// await gives the call that started an attempt its answer, or what can be said when the caller's time is over.
+func (g *Guard) await(v *visit, f *flight, owner bool) *Result {
+	timer := time.NewTimer(time.Until(v.until))
+	defer timer.Stop()
+	for over := timer.C; ; {
+		asked, question := f.question()
+		if question != nil {
+			return g.asked(v, f, *question, owner)
+		}
+		if g.observe {
+			over = nil
+		}
+		select {
+		case <-f.done:
+			return g.landed(v, f, owner)
+		case <-asked:
+			continue
+		case <-over:
+		case <-v.ctx.Done():
+		}
+		return g.left(v, f, owner, registry.Answer{})
+	}
+}
+
+// join waits for an attempt that another call started.
+func (g *Guard) join(v *visit, f *flight) *Result {
+	if v.Input != nil && f.reply(v.Input) {
+		// The caller answers what the tool asked for: the same attempt goes on.
+		f.enter()
+		return g.await(v, f, false)
+	}
+	f.enter()
+	return g.await(v, f, false)
+}
+
+// asked hands the tool's question on: it settles nothing, and the caller is expected to come again with the answers.
+func (g *Guard) asked(v *visit, f *flight, question registry.Answer, owner bool) *Result {
+	return g.left(v, f, owner, question)
+}
+
+// left answers a caller whose attempt is still on its way, and records that it does not wait any more.
+func (g *Guard) left(v *visit, f *flight, owner bool, question registry.Answer) *Result {
+	last, answered := f.leave(owner)
+	if answered {
+		<-f.done
+		return g.landed(v, f, owner)
+	}
+	now := time.Now()
+	verdict := g.verdict(v, f.op, Pending, ReasonInProgress)
+	event := g.callEvent(v, verdict, now)
+	if v.ctx.Err() != nil {
+		event.detail("caller", "gone")
+	}
+	err := g.update(f.op.Key, func(op *Operation) *Write {
+		if a := op.attempt(f.attempt); a != nil {
+			a.Called = a.Called || owner
+			a.Input = question.Result != nil
+		}
+		if last && op.Sent == f.attempt {
+			op.Waited = false
+		}
+		w := g.write(op)
+		w.Events = []Event{event}
+		return w
+	})
+	if err != nil {
+		g.log.Error("a call was not recorded", "tool", v.Tool.Action(), "key", f.op.Key, "error", err)
+	}
+	if question.Result != nil {
+		return g.result(verdict, question, "", nil)
+	}
+	return g.result(verdict, registry.Answer{}, g.text(v, verdict, told{op: f.op}), nil)
+}
+
+// landed gives a caller the answer of an attempt it waited for.
+func (g *Guard) landed(v *visit, f *flight, owner bool) *Result {
+	out := &f.out
+	outcome, reason := out.gets(owner)
+	op := out.op
+	verdict := g.verdict(v, op, outcome, reason)
+	verdict.Attempt = f.attempt
+	if !owner && outcome == Replayed && op.Frozen != v.frozen {
+		verdict.Differs = g.differs(v, op)
+	}
+	answer := out.answer
+	var delivered *Operation
+	if out.class.Outcome == registry.Succeeded && out.recorded {
+		delivered = op
+	}
+	switch {
+	case !owner:
+		g.event(v, verdict)
+	case !out.recorded:
+		verdict.Status = StatusUnknown
+	}
+	if g.observe && (answer.Result != nil || answer.Error != nil) {
+		return g.result(verdict, answer, "", delivered)
+	}
+	switch outcome {
+	case Fresh:
+		text := ""
+		if out.class.Outcome == registry.Succeeded && empty(answer) {
+			text = g.text(v, verdict, told{op: op})
+		}
+		return g.result(verdict, answer, text, delivered)
+	case Replayed:
+		if out.class.Outcome != registry.Succeeded {
+			return g.replay(v, verdict, op)
+		}
+		if v.Tool.Policy.Receipt {
+			answer = registry.Answer{}
+		}
+		return g.result(verdict, answer, g.text(v, verdict, told{op: op}), delivered)
+	}
+	return g.result(verdict, registry.Answer{}, g.text(v, verdict, told{op: op, says: out.class.Says}), nil)
+}
+
+// answer gives a caller what the record says.
+func (g *Guard) answer(v *visit, d decision) *Result {
+	op := d.op
+	verdict := g.verdict(v, op, d.outcome, d.reason)
+	if !d.at.IsZero() && d.outcome == Pending {
+		verdict.RetryAfterMS = max(time.Until(d.at).Milliseconds(), 1000)
+	}
+	if d.outcome == Replayed {
+		if op.Frozen != v.frozen {
+			verdict.Differs = g.differs(v, op)
+		}
+		g.event(v, verdict)
+		return g.replay(v, verdict, op)
+	}
+	tell := told{op: op, pointer: d.pointer}
+	if a := op.latest(); d.outcome != Blocked {
+		tell.says = a.Says
+	}
+	if d.reason == ReasonArgumentsChanged || d.reason == ReasonEarlierUnknown {
+		verdict.Differs = g.differs(v, op)
+	}
+	var delivered *Operation
+	if d.carries {
+		delivered = op
+		body, err := g.store.Body(context.WithoutCancel(v.ctx), op.Key)
+		if err == nil {
+			tell.result = registry.Answer{Result: body.Result}.Text()
+		}
+	}
+	g.event(v, verdict)
+	return g.result(verdict, registry.Answer{}, g.text(v, verdict, tell), delivered)
+}
+
+// replay answers with the recorded result. The reasons for having none are part of the verdict.
+func (g *Guard) replay(v *visit, verdict Verdict, op *Operation) *Result {
+	var answer registry.Answer
+	body, err := g.store.Body(context.WithoutCancel(v.ctx), op.Key)
+	switch {
+	case err == nil && body.Result != nil:
+		answer.Result = body.Result
+	case op.Body == BodyNotStored:
+		verdict.Reason = ReasonBodyNotStored
+	case errors.Is(err, ErrNotFound):
+		verdict.Reason = ReasonBodyExpired
+	}
+	tell := told{op: op}
+	page, err := g.store.Operations(context.WithoutCancel(v.ctx), Query{Tenant: op.Facts.Tenant, Lane: lane("w", op.Facts, v.Tool.Server), After: op.Dispatched, Limit: 4})
+	if err == nil {
+		tell.since = page.Operations
+	}
+	var delivered *Operation
+	if op.Owed() {
+		delivered = op
+	}
+	return g.result(verdict, answer, g.text(v, verdict, tell), delivered)
+}
+
+// differs names the arguments in which a call and an operation differ; none where the operation's are gone.
+func (g *Guard) differs(v *visit, op *Operation) []string {
+	_, args := g.arguments(v.ctx, op)
+	if args == nil {
+		return nil
+	}
+	id, err := v.Tool.Deriver.Derive(op.Action, op.Facts, args)
+	if err != nil {
+		return keyderive.Differ(args, v.args, 16)
+	}
+	return keyderive.Differ(id.Payload, v.id.Payload, 16)
+}
+
+// refuse answers a call that reached no operation.
+func (g *Guard) refuse(v *visit, r Reason, what string) *Result {
+	verdict := g.verdict(v, nil, Blocked, r)
+	g.event(v, verdict)
+	return g.result(verdict, registry.Answer{}, g.text(v, verdict, told{what: what}), nil)
+}
+
+// unavailable answers a call that could not be recorded, so that the tool was not called.
+func (g *Guard) unavailable(v *visit, err error) *Result {
+	if g.observe {
+		return g.read(v, &Verdict{Outcome: Blocked, Reason: ReasonStoreUnavailable, Tool: v.Tool.Action()})
+	}
+	reason, what := ReasonStoreUnavailable, ""
+	switch {
+	case errors.Is(err, ErrTooLarge):
+		reason, what = ReasonInvalidArguments, "the arguments are larger than the ledger takes"
+	case errors.Is(err, ErrClosed):
+		reason = ReasonToolUnavailable
+	default:
+		g.log.Error("a call was refused because the ledger did not take it", "tool", v.Tool.Action(), "error", err)
+	}
+	return g.refuse(v, reason, what)
+}
+
+// read passes a call through: it only reads, or the guard only observes (would).
+func (g *Guard) read(v *visit, would *Verdict) *Result {
+	verdict := Verdict{Outcome: Fresh, Tool: v.Tool.Action()}
+	if would != nil {
+		verdict = *would
+	}
+	d := registry.Dispatch{Arguments: v.Arguments, Meta: v.Meta, Input: v.Input, Sending: func() error { return nil }}
+	ctx, cancel := context.WithTimeout(v.ctx, cmpDuration(v.Tool.Policy.Timeout, registry.DefaultTimeout))
+	defer cancel()
+	r := handle(ctx, v.Tool, d)
+	event := g.callEvent(v, verdict, time.Now())
+	err := g.store.Commit(context.Background(), &Write{Token: newToken(), Events: []Event{event}, Lazy: would == nil})
+	if err != nil {
+		g.log.Warn("a call was not recorded", "tool", v.Tool.Action(), "error", err)
+	}
+	res := g.result(verdict, r.answer, "", nil)
+	res.Guarded = false
+	if r.err != nil {
+		res.Verdict.Outcome, res.Verdict.Reason = Blocked, ReasonToolUnavailable
+		res.Text = g.text(v, res.Verdict, told{what: plain(r.err)})
+		res.Answer = registry.Answer{}
+	}
+	return res
+}
+
+// would is the verdict that a decision would have led to.
+func (g *Guard) would(v *visit, d decision) *Verdict {
+	verdict := g.verdict(v, d.op, d.outcome, d.reason)
+	switch d.act {
+	case actJoin:
+		verdict.Outcome, verdict.Reason = Replayed, ReasonDone
+	case actQueue:
+		verdict.Outcome, verdict.Reason = Pending, ReasonInProgress
+	case actWait:
+		verdict.Outcome, verdict.Reason = Pending, ReasonReconciling
+	}
+	return &verdict
+}
+
+func (g *Guard) result(verdict Verdict, a registry.Answer, text string, delivered *Operation) *Result {
+	r := &Result{Verdict: verdict, Answer: a, Text: text, Guarded: !g.observe, Delivered: func() {}}
+	if delivered != nil {
+		r.Delivered = g.deliver(delivered)
+	}
+	return r
+}
+
+func (g *Guard) verdict(v *visit, op *Operation, o Outcome, r Reason) Verdict {
+	verdict := Verdict{Outcome: o, Reason: r, Tool: v.Tool.Action()}
+	if op == nil {
+		return verdict
+	}
+	created := op.Created.UTC()
+	verdict.Status, verdict.Key, verdict.Occurrence, verdict.Attempt = op.Status, op.Key, op.Occurrence, op.Sent
+	verdict.RecordedAt = &created
+	if !op.Settled.IsZero() {
+		settled := op.Settled.UTC()
+		verdict.SettledAt = &settled
+	}
+	return verdict
+}
+
+// event records one answered call.
+func (g *Guard) event(v *visit, verdict Verdict) {
+	w := &Write{Token: newToken(), Events: []Event{g.callEvent(v, verdict, time.Now())}}
+	if err := g.store.Commit(context.Background(), w); err != nil {
+		g.log.Error("a call was not recorded", "tool", v.Tool.Action(), "outcome", verdict.Outcome, "error", err)
+	}
+}
+
+func (g *Guard) callEvent(v *visit, verdict Verdict, now time.Time) Event {
+	e := factsEvent(v.Facts, EventCall, now)
+	e.Tool, e.Key, e.Policy = verdict.Tool, verdict.Key, v.Tool.PolicyHash
+	e.Outcome, e.Reason, e.Status = verdict.Outcome, verdict.Reason, verdict.Status
+	e.Occurrence, e.Attempt = verdict.Occurrence, verdict.Attempt
+	e.Digest = v.id.MaterialDigest
+	if len(verdict.Differs) > 0 {
+		e.Detail = map[string]any{"differs": verdict.Differs}
+	}
+	if g.observe {
+		e.detail("observe", true)
+	}
+	return e
+}
+
+func factsEvent(f keyderive.Facts, typ EventType, now time.Time) Event {
+	return Event{
+		Type: typ, Time: now.UTC(), Tenant: f.Tenant, Workflow: f.Workflow, SourceEvent: f.SourceEvent, Request: f.Request,
+		Run: f.Run, Step: f.Step, Session: f.Session, Actor: f.Actor, CallID: f.CallID, Client: f.Client,
+	}
+}
+
+// eventOf describes an operation as it stands.
+func eventOf(op *Operation, typ EventType, now time.Time) Event {
+	e := factsEvent(op.Facts, typ, now)
+	e.Key, e.Tool, e.Status, e.Occurrence, e.Attempt = op.Key, op.Action, op.Status, op.Occurrence, op.Sent
+	e.Digest, e.Policy, e.DownstreamID = op.Digest, op.Policy, op.DownstreamID
+	return e
+}
+
+// plain is an error's text without the sentinel's name in front.
+func plain(err error) string {
+	text := err.Error()
+	for _, sentinel := range []error{registry.ErrArguments, registry.ErrNotSent, registry.ErrNotApplied, keyderive.ErrJSON} {
+		text = strings.TrimPrefix(text, sentinel.Error()+": ")
+	}
+	return text
+}
+
+func sameValue(a, b any) bool {
+	return string(keyderive.AppendCanonical(nil, a)) == string(keyderive.AppendCanonical(nil, b))
+}
+
+func isConflict(err error) bool { return errors.Is(err, ErrConflict) }
+
+func newToken() string { return rand.Text() }
+
+// empty reports whether an answer says nothing at all.
+func empty(a registry.Answer) bool {
+	if a.Error != nil || a.Text() != "" || a.Structured() != nil {
+		return false
+	}
+	var r struct {
+		Content []struct {
+			Type string `json:"type"`
+		} `json:"content"`
+	}
+	if json.Unmarshal(a.Result, &r) != nil {
+		return false
+	}
+	return !slices.ContainsFunc(r.Content, func(c struct {
+		Type string `json:"type"`
+	}) bool {
+		return c.Type != "text"
+	})
+}

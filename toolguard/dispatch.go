@@ -1,0 +1,409 @@
+package toolguard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"toolguard.dev/keyderive"
+	"toolguard.dev/registry"
+)
+
+// dispatch records an attempt and sends it on its way. The room is held.
+func (g *Guard) dispatch(v *visit, s *situation, d decision, seq uint64) (*flight, error) {
+	op, arguments := d.op, v.Arguments
+	var body *Body
+	switch {
+	case op == nil:
+		op = newOperation(s, v.Tool, d.occurrence)
+		body = &Body{Arguments: arguments}
+	case op.Status == StatusFailed:
+		op = op.clone()
+		op.Policy = v.Tool.PolicyHash
+		body = &Body{Arguments: arguments}
+	default: // out of unknown: the frozen bytes, whatever the call spelled
+		op = op.clone()
+		if arguments, _ = g.arguments(v.ctx, op); arguments == nil {
+			return nil, fmt.Errorf("operation %s: its arguments are gone: %w", op.Key, ErrNotFound)
+		}
+	}
+	w := &Write{Body: body, Fence: v.room(), FenceSince: seq, Call: v.callIndex()}
+	if w.Call != "" {
+		w.CallUntil = s.now.Add(retention(v.Tool))
+	}
+	call := g.callEvent(v, g.verdict(v, op, "", ""), s.now)
+	return g.launch(v.Tool, op, w, attemptOf{
+		owner: g.process, callID: v.Facts.CallID, digest: d.digest, frozen: v.frozen, call: &call,
+	}, registry.Dispatch{Arguments: arguments, Meta: v.Meta, Input: v.Input})
+}
+
+// launch writes the attempt down, with what w holds already, and then starts it: the intent is durable before the first byte leaves.
+func (g *Guard) launch(t *Tool, op *Operation, w *Write, a attemptOf, d registry.Dispatch) (*flight, error) {
+	now := time.Now()
+	a.timeout = cmpDuration(t.Policy.Timeout, registry.DefaultTimeout)
+	a.window = t.Policy.DownstreamKey.Window
+	attempt := start(op, a, now)
+
+	w.Token, w.Operation, w.Open, w.Holding = newToken(), op, op.listed(), op.holding()
+	w.Dispatch = true
+	w.Lanes = []string{lane("w", op.Facts, t.Server)}
+	if op.Entity != "" {
+		w.Lanes = append(w.Lanes, lane("e", op.Facts, op.Entity))
+	}
+	w.Events = []Event{eventOf(op, EventDispatched, now)}
+	if !g.takeOff() {
+		return nil, ErrClosed
+	}
+	if err := g.store.Commit(context.Background(), w); err != nil {
+		g.running.Done()
+		return nil, err
+	}
+	f := newFlight(op, d.Arguments, a.call)
+	g.mu.Lock()
+	g.flights[op.Key] = f
+	g.mu.Unlock()
+
+	d.Key, d.Operation, d.Attempt = attempt.SentKey, op.Key, attempt.N
+	deadline := attempt.Deadline
+	d.Sending = func() error {
+		if !time.Now().Before(deadline) {
+			return fmt.Errorf("the attempt's deadline passed before it was sent: %w", registry.ErrNotSent)
+		}
+		return nil
+	}
+	go g.fly(t, f, d, deadline)
+	return f, nil
+}
+
+// takeOff counts one more attempt on its way, unless the guard closes.
+func (g *Guard) takeOff() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	select {
+	case <-g.closing:
+		return false
+	default:
+		g.running.Add(1)
+		return true
+	}
+}
+
+func cmpDuration(a, b time.Duration) time.Duration {
+	if a == 0 {
+		return b
+	}
+	return a
+}
+
+func retention(t *Tool) time.Duration {
+	return cmpDuration(t.Policy.Retention, registry.DefaultRetention)
+}
+
+// reply is what a handler returned.
+type reply struct {
+	answer registry.Answer
+	err    error
+}
+
+// fly runs one attempt to its end: the tool's answer, or its deadline and then, late, the answer.
+func (g *Guard) fly(t *Tool, f *flight, d registry.Dispatch, deadline time.Time) {
+	defer g.running.Done()
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	for {
+		replies := make(chan reply, 1)
+		go func() { replies <- handle(ctx, t, d) }()
+		select {
+		case r := <-replies:
+			class := classify(t, f, r, d.Key)
+			if class.Outcome != registry.Incomplete {
+				g.land(t, f, r.answer, class, true)
+				return
+			}
+			f.ask(r.answer)
+			select {
+			case d.Input = <-f.input:
+				continue
+			case <-timer.C:
+				class = registry.Classification{Outcome: registry.Unknown, Sent: true, Says: "the tool asked for more input and did not get it in time"}
+				g.land(t, f, r.answer, class, true)
+				return
+			}
+		case <-timer.C:
+			class := registry.Classification{Outcome: registry.Unknown, Sent: true, Says: "no answer in time"}
+			g.land(t, f, registry.Answer{}, class, false)
+			go g.late(t, f, replies, d.Key)
+			return
+		}
+	}
+}
+
+// handle calls the tool. A panic is an outcome that is not known.
+func handle(ctx context.Context, t *Tool, d registry.Dispatch) (r reply) {
+	defer func() {
+		if p := recover(); p != nil {
+			r = reply{err: fmt.Errorf("the tool's handler panicked: %v", p)}
+		}
+	}()
+	if err := d.Sending(); err != nil {
+		return reply{err: err}
+	}
+	if p := t.Policy.DownstreamKey; p.Argument != "" {
+		parsed, err := keyderive.Parse(d.Arguments)
+		if err == nil {
+			d.Arguments, err = t.WithKey(d.Arguments, parsed, d.Key)
+		}
+		if err != nil {
+			return reply{err: fmt.Errorf("%w: %w", registry.ErrNotSent, err)}
+		}
+	}
+	answer, err := t.Handler(ctx, &d)
+	return reply{answer, err}
+}
+
+// late waits for an answer after the deadline: it is evidence still. It does not keep Close waiting.
+func (g *Guard) late(t *Tool, f *flight, replies <-chan reply, key string) {
+	r := <-replies
+	class := classify(t, f, r, key)
+	ev := evidenceOf(f.attempt, class, true)
+	err := g.update(f.out.op.Key, func(op *Operation) *Write {
+		return g.settling(t, op, f.arguments, ev, r.answer, time.Now())
+	})
+	if err == nil {
+		if op, err := g.load(f.out.op.Key); err == nil {
+			g.schedule(t, op)
+		}
+	} else if !errors.Is(err, ErrStoreClosed) {
+		g.log.Error("a late answer was not recorded", "tool", t.Action(), "key", f.out.op.Key, "error", err)
+	}
+}
+
+// classify asks the tool's policy what an answer proves.
+func classify(t *Tool, f *flight, r reply, key string) registry.Classification {
+	in := registry.Input{Facts: f.facts, Tool: t.Action(), Answer: &r.answer}
+	if p := &t.Policy; p.DownstreamID != nil || len(p.NotApplied)+len(p.Unknown) > 0 {
+		in.Arguments, _ = keyderive.Parse(f.arguments)
+	}
+	return t.ClassifyCall(in, r.err, key)
+}
+
+// evidenceOf translates what the registry made of an answer.
+func evidenceOf(attempt int, c registry.Classification, finished bool) evidence {
+	ev := evidence{attempt: attempt, finished: finished, answered: c.Answered, exists: c.Exists, says: c.Says, downstreamID: c.DownstreamID}
+	switch {
+	case c.Outcome == registry.Succeeded:
+		ev.state = AttemptSucceeded
+	case c.Outcome == registry.Failed && c.Sent:
+		ev.state = AttemptRefused
+	case c.Outcome == registry.Failed:
+		ev.state = AttemptUnsent
+	default:
+		ev.state = AttemptUnknown
+	}
+	return ev
+}
+
+// settling is the write that records evidence on op; nil where there is nothing to record. It changes op.
+func (g *Guard) settling(t *Tool, op *Operation, arguments json.RawMessage, ev evidence, answer registry.Answer, now time.Time) *Write {
+	wasFinal := op.Status.Final()
+	before := op.clone()
+	types := settle(op, ev, now)
+	if len(types) == 0 && sameAttempts(before, op) {
+		return nil
+	}
+	w := g.write(op)
+	for _, typ := range types {
+		e := eventOf(op, typ, now)
+		e.Attempt = ev.attempt
+		if a := op.attempt(ev.attempt); a != nil && typ == EventSettled {
+			e.Detail = map[string]any{"attempt_state": string(a.State)}
+			if a.Says != "" {
+				e.Detail["says"] = a.Says
+			}
+		}
+		if typ == EventConflict {
+			e.Detail = map[string]any{"conflict": op.Conflict}
+		}
+		w.Events = append(w.Events, e)
+	}
+	if op.Status == StatusSucceeded && !wasFinal {
+		op.Body, op.BodyUntil = BodyStored, now.Add(retention(t))
+		w.BodyUntil = op.BodyUntil
+		w.Body = &Body{Arguments: arguments}
+		if ev.state == AttemptSucceeded && !t.Policy.Receipt {
+			w.Body.Result = answer.Result
+		}
+	}
+	return w
+}
+
+func sameAttempts(a, b *Operation) bool {
+	x, y := a.Attempts, b.Attempts
+	if len(x) != len(y) {
+		return false
+	}
+	for i := range x {
+		if x[i].State != y[i].State || x[i].Finished != y[i].Finished {
+			return false
+		}
+	}
+	return true
+}
+
+// land records how an attempt ended and gives its answer to whoever waits.
+func (g *Guard) land(t *Tool, f *flight, answer registry.Answer, class registry.Classification, finished bool) {
+	now := time.Now()
+	f.mu.Lock()
+	op := f.op.clone()
+	waits := f.owner == ownerWaits
+	if waits {
+		f.owner = ownerAnswered
+	}
+	f.mu.Unlock()
+
+	ev := evidenceOf(f.attempt, class, finished)
+	build := func(op *Operation) *Write {
+		if op.Sent == f.attempt {
+			op.Waited = false
+		}
+		if a := op.attempt(f.attempt); a != nil {
+			a.Called = true
+		}
+		w := g.settling(t, op, f.arguments, ev, answer, now)
+		if w == nil {
+			w = g.write(op)
+		}
+		if waits {
+			e := f.call
+			e.Time, e.Status, e.Attempt = now.UTC(), op.Status, f.attempt
+			e.Outcome, e.Reason = (&landing{op: op, class: class, recorded: true}).gets(true)
+			w.Events = append(w.Events, e)
+		}
+		return w
+	}
+	err := g.commit(op, build)
+	f.out = landing{op: op, answer: answer, class: class, recorded: err == nil, seq: g.arrivals.Load()}
+	g.rooms.landed(roomOf(op.Effect, op.Facts, op.Action, op.Subject, op.Entity), f)
+	if err == nil {
+		g.forget(f)
+	}
+	close(f.done)
+	if err == nil {
+		g.schedule(t, op)
+		return
+	}
+	g.log.Error("an answer was not recorded", "tool", t.Action(), "key", op.Key, "error", err)
+	if errors.Is(err, ErrStoreFull) {
+		g.running.Add(1)
+		go g.landAgain(t, f, build)
+	}
+}
+
+// forget takes a landed flight out of the air.
+func (g *Guard) forget(f *flight) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.flights[f.out.op.Key] == f {
+		delete(g.flights, f.out.op.Key)
+	}
+}
+
+// landAgain tries until there is space again to record what is known only in memory. Until then duplicates meet the flight.
+func (g *Guard) landAgain(t *Tool, f *flight, build func(*Operation) *Write) {
+	defer g.running.Done()
+	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
+		select {
+		case <-g.closing:
+			return
+		case <-time.After(wait):
+		}
+		op := f.out.op.clone()
+		err := g.update(op.Key, build)
+		if errors.Is(err, ErrStoreFull) {
+			continue
+		}
+		if err != nil {
+			g.log.Error("an answer was not recorded", "tool", t.Action(), "key", op.Key, "error", err)
+			return
+		}
+		g.forget(f)
+		return
+	}
+}
+
+// gets says what a caller of an attempt gets once it ended. Done or refused, the call that started it gets the
+// tool's own answer and the others are told so; what is not known is never fresh.
+func (l *landing) gets(owner bool) (Outcome, Reason) {
+	switch c := l.class; {
+	case !l.recorded && owner && c.Outcome != registry.Unknown:
+		return Fresh, ReasonNotRecorded
+	case c.Outcome == registry.Succeeded && owner:
+		return Fresh, ""
+	case c.Outcome == registry.Succeeded, l.op.Status == StatusSucceeded:
+		return Replayed, ReasonDone
+	case l.op.Status == StatusFailed && !c.Sent:
+		return Blocked, ReasonToolUnavailable
+	case l.op.Status == StatusFailed && owner:
+		return Fresh, ""
+	case l.op.Status == StatusFailed:
+		return Blocked, ReasonRefused
+	case l.op.Status == StatusAbandoned:
+		return Blocked, ReasonAbandoned
+	case l.op.Status == StatusEscalated && l.op.Spent:
+		return Escalated, ReasonAttemptsSpent
+	case l.op.Status == StatusEscalated:
+		return Escalated, ReasonOutcomeUnknown
+	}
+	return Pending, ReasonReconciling
+}
+
+// commit writes what build makes of op, and of the stored record where somebody else wrote it meanwhile. op is left
+// as it was written. A body that the store does not take costs only the body.
+func (g *Guard) commit(op *Operation, build func(*Operation) *Write) error {
+	base := op.clone()
+	for {
+		*op = *base.clone()
+		w := build(op)
+		if w == nil {
+			return nil
+		}
+		err := g.store.Commit(context.Background(), w)
+		if errors.Is(err, ErrTooLarge) && w.Body != nil {
+			op.Body = BodyNotStored
+			w.Body = &Body{Arguments: w.Body.Arguments}
+			err = g.store.Commit(context.Background(), w)
+		}
+		if !errors.Is(err, ErrConflict) {
+			return err
+		}
+		if base, err = g.load(op.Key); err != nil {
+			return err
+		}
+	}
+}
+
+// update changes a stored operation: build gets it as stored, again after each conflict; nil from build changes nothing.
+func (g *Guard) update(key string, build func(*Operation) *Write) error {
+	op, err := g.load(key)
+	if err != nil {
+		return err
+	}
+	return g.commit(op, build)
+}
+
+func (g *Guard) load(key string) (*Operation, error) { return load(context.Background(), g.store, key) }
+
+func load(ctx context.Context, store Store, key string) (*Operation, error) {
+	page, err := store.Operations(ctx, Query{Key: key})
+	if err != nil {
+		return nil, err
+	}
+	if len(page.Operations) == 0 {
+		return nil, fmt.Errorf("operation %s: %w", key, ErrNotFound)
+	}
+	return page.Operations[0], nil
+}

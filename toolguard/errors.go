@@ -1,0 +1,27 @@
+package toolguard
+
+import "errors"
+
+// Conditions a caller may test for with errors.Is.
+var (
+	// ErrConflict: somebody else wrote first; read again and decide again.
+	ErrConflict = errors.New("changed by another writer")
+	// ErrNotFound: there is no such operation, body or document.
+	ErrNotFound = errors.New("not found")
+	// ErrStoreFull: too little space is left to record anything; nothing was written.
+	ErrStoreFull = errors.New("the ledger has too little space left")
+	// ErrStoreBroken: an earlier write failed, so no write is taken until the store was opened anew.
+	ErrStoreBroken = errors.New("the ledger had a write error and must be opened anew")
+	// ErrStoreClosed: the store was given up.
+	ErrStoreClosed = errors.New("the ledger is closed")
+	// ErrClosed: the guard was closed and starts no attempt any more.
+	ErrClosed = errors.New("the guard is closing")
+	// ErrTooLarge: a write is larger than the store takes; nothing was written.
+	ErrTooLarge = errors.New("too large for the ledger")
+	// ErrFormat: the ledger was written by another format than this program knows.
+	ErrFormat = errors.New("ledger format")
+	// ErrTransition: the operation's status does not allow this.
+	ErrTransition = errors.New("not possible in this status")
+	// ErrTooEarly: an attempt may still be on its way; only a forced decision goes through.
+	ErrTooEarly = errors.New("too early")
+)

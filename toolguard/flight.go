@@ -1,0 +1,170 @@
+package toolguard
+
+import (
+	"encoding/json"
+	"sync"
+
+	"toolguard.dev/keyderive"
+	"toolguard.dev/registry"
+)
+
+// flight is one attempt on its way in this process, and its answer once it is there.
+type flight struct {
+	attempt   int
+	arguments json.RawMessage // the frozen bytes
+	facts     keyderive.Facts
+	call      Event                // the audit event of the call that started it, but for how it ended
+	done      chan struct{}        // closed when the answer is there
+	input     chan json.RawMessage // what the tool asked for, from the call that continues
+	out       landing              // set before done is closed
+
+	mu      sync.Mutex
+	op      *Operation // as last written by this process
+	owner   ownerState
+	waiters int              // callers that wait, the owner among them
+	asked   *registry.Answer // the tool asked for more input and waits for it
+	askedC  chan struct{}    // closed when asked is set; renewed when the input has come
+}
+
+// landing is how an attempt ended.
+type landing struct {
+	op       *Operation // as settled
+	answer   registry.Answer
+	class    registry.Classification
+	recorded bool
+	seq      uint64 // arrival number at the settle: calls that arrived before it waited for this attempt
+}
+
+// ownerState says where the call that started an attempt is.
+type ownerState int
+
+const (
+	ownerWaits    ownerState = iota
+	ownerLeft                // it was answered before the attempt ended
+	ownerAnswered            // its audit event is part of the settling write
+)
+
+func newFlight(op *Operation, arguments json.RawMessage, call *Event) *flight {
+	f := &flight{op: op, attempt: op.Sent, arguments: arguments, facts: op.Facts, done: make(chan struct{}), input: make(chan json.RawMessage, 1), askedC: make(chan struct{})}
+	if call != nil {
+		f.waiters, f.call = 1, *call
+	} else {
+		f.owner = ownerLeft
+	}
+	return f
+}
+
+// enter adds a caller that waits.
+func (f *flight) enter() {
+	f.mu.Lock()
+	f.waiters++
+	f.mu.Unlock()
+}
+
+// leave takes a caller away before the answer came and reports whether it was the last.
+func (f *flight) leave(owner bool) (last, answered bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if owner {
+		if f.owner == ownerAnswered {
+			return false, true
+		}
+		f.owner = ownerLeft
+	}
+	f.waiters--
+	return f.waiters == 0, false
+}
+
+// ask offers the tool's question to whoever waits.
+func (f *flight) ask(a registry.Answer) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = &a
+	close(f.askedC)
+}
+
+// reply hands the input on, once per question.
+func (f *flight) reply(input json.RawMessage) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.asked == nil {
+		return false
+	}
+	f.asked, f.askedC = nil, make(chan struct{})
+	f.input <- input
+	return true
+}
+
+// question returns the channel that says that the tool asked, and what it asked.
+func (f *flight) question() (<-chan struct{}, *registry.Answer) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.askedC, f.asked
+}
+
+// room is where the calls about one subject meet: it serialises their decisions, and keeps the attempts
+// that ended while any of them was inside, so that whoever waited for an attempt gets that attempt's answer.
+type room struct {
+	sync.Mutex // held while one of them decides and records
+	name       string
+	inside     int
+
+	mu   sync.Mutex
+	ends map[string]*flight // attempts that ended, the latest of each operation
+}
+
+func (m *room) keep(f *flight) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ends[f.out.op.Key] = f
+}
+
+// end returns the latest attempt of an operation that ended while somebody was in the room; nil if none.
+func (m *room) end(op *Operation) *flight {
+	if op == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ends[op.Key]
+}
+
+// rooms are all rooms that somebody is in.
+type rooms struct {
+	mu sync.Mutex
+	m  map[string]*room
+}
+
+// enter returns the room of that name; leave must follow.
+func (r *rooms) enter(name string) *room {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.m[name]
+	if m == nil {
+		if r.m == nil {
+			r.m = map[string]*room{}
+		}
+		m = &room{name: name, ends: map[string]*flight{}}
+		r.m[name] = m
+	}
+	m.inside++
+	return m
+}
+
+func (r *rooms) leave(m *room) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m.inside--; m.inside == 0 {
+		delete(r.m, m.name)
+	}
+}
+
+// landed keeps a flight for those who are in its room.
+func (r *rooms) landed(name string, f *flight) {
+	r.mu.Lock()
+	m := r.m[name]
+	r.mu.Unlock()
+	if m != nil {
+		m.keep(f)
+	}
+}

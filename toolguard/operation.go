@@ -1,0 +1,169 @@
+package toolguard
+
+import (
+	"encoding/json"
+	"time"
+
+	"toolguard.dev/keyderive"
+	"toolguard.dev/registry"
+)
+
+// Operation is the durable record of one occurrence of an intent. A store keeps it whole and reads only the
+// members that its contract names; what a status means is this package's business alone.
+type Operation struct {
+	Key        string          `json:"key"`      // UUIDv8 of Material
+	Intent     string          `json:"intent"`   // the same for every occurrence
+	Material   json.RawMessage `json:"material"` // canonical key material; a record counts as found only if it is equal
+	Occurrence int             `json:"occurrence"`
+	Action     string          `json:"action"` // server/tool
+	Effect     registry.Effect `json:"effect"`
+	Facts      keyderive.Facts `json:"facts"`
+
+	Definition string          `json:"definition"` // identity definition it was made under
+	Class      keyderive.Class `json:"class"`
+	Subject    string          `json:"subject"`          // what is acted on, whatever event, request, run or step
+	Entity     string          `json:"entity,omitempty"` // the thing whose state is set
+	Digest     string          `json:"digest"`           // of the material arguments; must not change after dispatch, but in failed
+	Frozen     string          `json:"frozen"`           // hash of all frozen bytes
+	Policy     string          `json:"policy"`           // hash of policy, schema and upstream
+
+	Status     Status        `json:"status"`
+	Waited     bool          `json:"waited,omitempty"`    // dispatching, and a caller still waits for it
+	Attempts   []Attempt     `json:"attempts"`            // latest last; proven refusals beyond maxAttempts are dropped, oldest first
+	Sent       int           `json:"sent"`                // number of the latest attempt
+	Generation int           `json:"generation"`          // of the downstream key
+	Budget     int           `json:"budget"`              // how many more attempts may start
+	Window     time.Duration `json:"window,omitempty"`    // how long the downstream honours the key, as declared when it was sent
+	Timeout    time.Duration `json:"timeout"`             // of one attempt
+	Grant      int           `json:"grant"`               // what a new budget is
+	FirstSent  time.Time     `json:"first_sent,omitzero"` // start of the first attempt under this generation: the window counts from it
+	Ordered    *Decision     `json:"ordered,omitempty"`   // a person ordered the frozen bytes to be sent again
+	Allowed    *Decision     `json:"allowed,omitempty"`   // a person allowed the next occurrence
+	Resolved   *Decision     `json:"resolved,omitempty"`  // a person's verdict
+	Conflict   string        `json:"conflict,omitempty"`  // evidence that contradicts a final status
+	Spent      bool          `json:"spent,omitempty"`     // escalated because the budget was spent
+
+	DownstreamID string    `json:"downstream_id,omitempty"`
+	Body         BodyState `json:"body,omitempty"`
+	BodyUntil    time.Time `json:"body_until,omitzero"` // bodies are gone after this
+	Created      time.Time `json:"created"`
+	Settled      time.Time `json:"settled,omitzero"`   // when it became final
+	Delivered    time.Time `json:"delivered,omitzero"` // when proof came that a caller had the result
+
+	// What the store keeps by itself.
+	Rev        uint64 `json:"rev"`        // revision: the store's sequence at the last write; 0: not stored yet
+	Dispatched uint64 `json:"dispatched"` // the store's sequence at the last write with Write.Dispatch
+	Token      string `json:"token"`      // Write.Token of the last write
+}
+
+// Attempt is one dispatch of an operation to its tool.
+type Attempt struct {
+	N        int          `json:"n"`
+	Owner    string       `json:"owner"` // the process that dispatches it
+	CallID   string       `json:"call_id,omitempty"`
+	Started  time.Time    `json:"started"`
+	Deadline time.Time    `json:"deadline"`
+	Frozen   string       `json:"frozen"`   // the bytes it carried
+	SentKey  string       `json:"sent_key"` // the key sent downstream
+	State    AttemptState `json:"state"`
+	Finished bool         `json:"finished,omitempty"` // its sender has finished or died
+	Ended    time.Time    `json:"ended,omitzero"`     // when State was settled
+	Says     string       `json:"says,omitempty"`     // the tool's own words, cut to maxSays
+	Called   bool         `json:"called,omitempty"`   // the call that started it has its audit event
+	Input    bool         `json:"input,omitempty"`    // the tool asked for more input and waits
+	Answered bool         `json:"answered,omitempty"` // the tool itself answered
+	Order    *Decision    `json:"order,omitempty"`    // the person's order that started it
+}
+
+// AttemptState is what is known of one attempt.
+type AttemptState string
+
+const (
+	AttemptOpen      AttemptState = "open"      // on its way
+	AttemptUnsent    AttemptState = "unsent"    // no byte left
+	AttemptRefused   AttemptState = "refused"   // known not to have happened
+	AttemptUnknown   AttemptState = "unknown"   // may have happened
+	AttemptSucceeded AttemptState = "succeeded" // happened
+)
+
+// BodyState says where an operation's arguments and result are.
+type BodyState string
+
+const (
+	BodyNone      BodyState = ""           // not settled yet
+	BodyStored    BodyState = "stored"     // readable until BodyUntil
+	BodyNotStored BodyState = "not_stored" // too large, or refused by the store
+)
+
+// Decision is what a person did to an operation.
+type Decision struct {
+	Verdict string    `json:"verdict"`
+	By      string    `json:"by"`
+	Note    string    `json:"note,omitempty"`
+	At      time.Time `json:"at"`
+	Weak    bool      `json:"weak,omitempty"` // the agent's own account could have made it
+	Forced  bool      `json:"forced,omitempty"`
+	Attempt int       `json:"attempt"` // the latest attempt at that time
+}
+
+// Body is what an operation carried and got, kept apart from its record.
+type Body struct {
+	Arguments json.RawMessage `json:"arguments,omitempty"` // the frozen bytes
+	Result    json.RawMessage `json:"result,omitempty"`    // the raw answer
+}
+
+const (
+	maxAttempts = 16  // attempts kept in a record; those that may have happened are never dropped
+	maxSays     = 500 // bytes kept of a tool's own words
+)
+
+// attempt returns the attempt with number n, or nil if it is no longer kept.
+func (op *Operation) attempt(n int) *Attempt {
+	for i := range op.Attempts {
+		if op.Attempts[i].N == n {
+			return &op.Attempts[i]
+		}
+	}
+	return nil
+}
+
+// latest returns the latest attempt; an operation always has one.
+func (op *Operation) latest() *Attempt { return &op.Attempts[len(op.Attempts)-1] }
+
+// add appends an attempt and forgets the oldest proven one where there are too many.
+func (op *Operation) add(a Attempt) {
+	op.Attempts = append(op.Attempts, a)
+	for i := 0; len(op.Attempts) > maxAttempts && i < len(op.Attempts)-1; i++ {
+		if op.Attempts[i].proven() {
+			op.Attempts = append(op.Attempts[:i:i], op.Attempts[i+1:]...)
+			return
+		}
+	}
+}
+
+// proven reports whether the attempt is known not to have happened.
+func (a *Attempt) proven() bool { return a.State == AttemptUnsent || a.State == AttemptRefused }
+
+// Owed reports whether the operation succeeded and nobody is known to have its result: the next caller gets it.
+func (op *Operation) Owed() bool { return op.Status == StatusSucceeded && op.Delivered.IsZero() }
+
+// listed reports whether the operation belongs among the open ones: what a later call may have to meet.
+func (op *Operation) listed() bool { return !op.Status.Final() || op.Owed() }
+
+// holding reports whether the operation may hold back calls with other arguments.
+func (op *Operation) holding() bool {
+	switch op.Status {
+	case StatusUnknown, StatusEscalated:
+		return true
+	case StatusDispatching:
+		return !op.Waited
+	}
+	return op.Owed()
+}
+
+// clone returns a copy that shares nothing that changes.
+func (op *Operation) clone() *Operation {
+	c := *op
+	c.Attempts = append([]Attempt(nil), op.Attempts...)
+	return &c
+}

@@ -1,0 +1,194 @@
+package toolguard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"toolguard.dev/registry"
+)
+
+// Verdicts of a person on an operation whose outcome nobody knows.
+const (
+	VerdictApplied    = "applied"     // it happened
+	VerdictNotApplied = "not_applied" // it did not happen and will not any more
+	VerdictAbandoned  = "abandoned"   // nobody wants to know any more; it stays blocked
+)
+
+// Resolution is a person's verdict.
+type Resolution struct {
+	Key        string
+	Verdict    string
+	Occurrence int // of the operation as it was looked at; 0: whatever it is
+	Attempt    int // the latest attempt then; 0: whatever it is
+	Result     json.RawMessage
+	// DownstreamID is the downstream's name for what was made, where the person found it.
+	DownstreamID string
+	Note         string
+	By           string
+	Force        bool // not_applied too early: counts as an order to send the same bytes again
+}
+
+// RepeatOrder is a person's order: an operation whose outcome is unknown is sent again, the same bytes under the same
+// key; a final one may have its next occurrence with the next call.
+type RepeatOrder struct {
+	Key        string
+	Occurrence int
+	Note       string
+	By         string
+	Force      bool // although an attempt may still be on its way; it is sent only after that one's deadline
+}
+
+// Resolve records a verdict and returns the operation as it stands then. The same verdict again changes nothing.
+// Errors wrap ErrNotFound, ErrTransition (it is not unknown, or was looked at in another state), and ErrTooEarly: an
+// attempt may still arrive.
+func Resolve(ctx context.Context, store Store, r Resolution) (*Operation, error) {
+	switch r.Verdict {
+	case VerdictApplied, VerdictNotApplied, VerdictAbandoned:
+	default:
+		return nil, fmt.Errorf("verdict %q: it is applied, not_applied or abandoned: %w", r.Verdict, ErrTransition)
+	}
+	body, err := store.Body(ctx, r.Key)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return nil, err
+	}
+	return decideOn(ctx, store, r.Key, r.Occurrence, r.Attempt, func(op *Operation, now time.Time) (*Write, error) {
+		return resolve(op, body, r, now)
+	})
+}
+
+// Repeat records an order and returns the operation as it stands then. Errors wrap ErrNotFound, ErrTransition (it
+// is running, or failed: then the next call sends it by itself) and ErrTooEarly.
+func Repeat(ctx context.Context, store Store, r RepeatOrder) (*Operation, error) {
+	return decideOn(ctx, store, r.Key, r.Occurrence, 0, func(op *Operation, now time.Time) (*Write, error) {
+		return repeat(op, r, now)
+	})
+}
+
+// decideOn applies a person's decision to the operation as it is stored; nil from apply changes nothing.
+func decideOn(ctx context.Context, store Store, key string, occurrence, attempt int, apply func(*Operation, time.Time) (*Write, error)) (*Operation, error) {
+	for {
+		op, err := load(ctx, store, key)
+		if err != nil {
+			return nil, err
+		}
+		if occurrence != 0 && occurrence != op.Occurrence || attempt != 0 && attempt != op.Sent {
+			return nil, fmt.Errorf("operation %s is at occurrence %d, attempt %d now: %w", key, op.Occurrence, op.Sent, ErrTransition)
+		}
+		w, err := apply(op, time.Now())
+		if err != nil || w == nil {
+			return op, err
+		}
+		w.Token, w.Operation, w.Open, w.Holding = newToken(), op, op.listed(), op.holding()
+		err = store.Commit(ctx, w)
+		if !errors.Is(err, ErrConflict) {
+			return op, err
+		}
+	}
+}
+
+// resolve applies a verdict. It is pure but for op, which it changes.
+func resolve(op *Operation, body Body, r Resolution, now time.Time) (*Write, error) {
+	if op.Resolved != nil && op.Resolved.Verdict == r.Verdict && op.Resolved.Attempt == op.Sent && op.Status != StatusUnknown && op.Status != StatusEscalated {
+		return nil, nil
+	}
+	if op.Status != StatusUnknown && op.Status != StatusEscalated {
+		return nil, fmt.Errorf("operation %s is %s, there is nothing to decide: %w", op.Key, op.Status, ErrTransition)
+	}
+	decision := &Decision{Verdict: r.Verdict, By: r.By, Note: r.Note, At: now.UTC(), Weak: true, Attempt: op.Sent}
+	w := &Write{}
+	if r.Verdict == VerdictNotApplied {
+		if err := op.early(now); err != nil {
+			if !r.Force {
+				return nil, err
+			}
+			return order(op, decision, now)
+		}
+	}
+	op.Resolved = decision
+	switch r.Verdict {
+	case VerdictApplied:
+		op.become(StatusSucceeded)
+		op.Settled, op.DownstreamID = now, r.DownstreamID
+		op.Body, op.BodyUntil = BodyStored, now.Add(registry.DefaultRetention)
+		w.Body, w.BodyUntil = &Body{Arguments: body.Arguments, Result: r.Result}, op.BodyUntil
+	case VerdictNotApplied:
+		for i := range op.Attempts {
+			if a := &op.Attempts[i]; !a.proven() {
+				a.State, a.Says = AttemptRefused, "a person found that it was not done"
+			}
+		}
+		op.become(StatusFailed)
+		op.Budget = op.Grant
+		op.Ordered = nil
+	case VerdictAbandoned:
+		op.become(StatusAbandoned)
+		op.Settled = now
+		op.BodyUntil = now.Add(registry.DefaultRetention)
+		w.Body, w.BodyUntil = &Body{Arguments: body.Arguments}, op.BodyUntil
+	}
+	w.Events = []Event{decisionEvent(op, EventResolved, decision, now)}
+	return w, nil
+}
+
+// early says why a verdict "not applied", or an order to repeat, is too early; nil: it is not.
+func (op *Operation) early(now time.Time) error {
+	switch {
+	case now.Before(op.deadline()):
+		return fmt.Errorf("operation %s: its attempt may still arrive, until %s: %w", op.Key, op.deadline().UTC().Format(time.RFC3339), ErrTooEarly)
+	case !op.gone():
+		return fmt.Errorf("operation %s: the process that sent it still waits for an answer: %w", op.Key, ErrTooEarly)
+	}
+	return nil
+}
+
+// repeat applies an order. It is pure but for op, which it changes.
+func repeat(op *Operation, r RepeatOrder, now time.Time) (*Write, error) {
+	decision := &Decision{Verdict: "repeat", By: r.By, Note: r.Note, At: now.UTC(), Weak: true, Attempt: op.Sent}
+	switch op.Status {
+	case StatusUnknown, StatusEscalated:
+		if op.Ordered != nil {
+			return nil, nil
+		}
+		if err := op.early(now); err != nil {
+			if !r.Force {
+				return nil, err
+			}
+			decision.Forced = true
+		}
+		return order(op, decision, now)
+	case StatusSucceeded, StatusAbandoned:
+		if op.Allowed != nil {
+			return nil, nil
+		}
+		op.Allowed = decision
+		return &Write{Events: []Event{decisionEvent(op, EventRepeatAllowed, decision, now)}}, nil
+	case StatusFailed:
+		return nil, fmt.Errorf("operation %s failed, nothing happened: the next call of the agent sends it: %w", op.Key, ErrTransition)
+	}
+	return nil, fmt.Errorf("operation %s is %s: %w", op.Key, op.Status, ErrTransition)
+}
+
+// order makes a decision the warrant to send the frozen bytes again, with a new budget.
+func order(op *Operation, d *Decision, now time.Time) (*Write, error) {
+	d.Forced = d.Forced || d.Verdict == VerdictNotApplied
+	op.Ordered = d
+	op.Budget = op.Grant
+	op.Spent = false
+	return &Write{Events: []Event{decisionEvent(op, EventRepeatAllowed, d, now)}}, nil
+}
+
+func decisionEvent(op *Operation, typ EventType, d *Decision, now time.Time) Event {
+	e := eventOf(op, typ, now)
+	e.Reviewer = d.By
+	e.Detail = map[string]any{"verdict": d.Verdict, "weak": d.Weak}
+	if d.Note != "" {
+		e.Detail["note"] = d.Note
+	}
+	if d.Forced {
+		e.Detail["forced"] = true
+	}
+	return e
+}
