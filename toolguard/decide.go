@@ -143,7 +143,7 @@ func (s *situation) unresolved(m met) decision {
 	case !ok && op.Spent:
 		d.reason = ReasonAttemptsSpent
 	case !ok:
-	case !op.gone():
+	case !op.gone() && op.Ordered == nil:
 		d.outcome, d.reason = Pending, ReasonReconciling
 	case at.After(s.now):
 		d.act = actWait

@@ -160,7 +160,7 @@ func (g *Guard) schedule(t *Tool, op *Operation) {
 
 // due says when an operation may be sent again without a call that asks for it.
 func (g *Guard) due(t *Tool, op *Operation) (time.Time, bool) {
-	if op.Status != StatusUnknown && op.Status != StatusEscalated || !op.gone() {
+	if op.Status != StatusUnknown && op.Status != StatusEscalated || !op.gone() && op.Ordered == nil {
 		return time.Time{}, false
 	}
 	if op.Effect == registry.Idempotent && op.Ordered == nil {
