@@ -1,0 +1,190 @@
+package registry
+
+import (
+	"errors"
+	"strings"
+)
+
+// Outcome is what an answer, or the lack of one, proves about the attempt.
+type Outcome string
+
+const (
+	Succeeded  Outcome = "succeeded"  // the tool did it
+	Failed     Outcome = "failed"     // known not to have happened
+	Unknown    Outcome = "unknown"    // may have happened
+	Incomplete Outcome = "incomplete" // the tool asks for more, or goes on by itself: this settles nothing
+)
+
+// Classification is what [Entry.Classify] found.
+type Classification struct {
+	Outcome      Outcome
+	Sent         bool   // a byte may have left for the tool
+	Answered     bool   // the tool itself answered: a result, or a protocol error
+	Exists       bool   // it says that what we ask for is there already, and names our key: evidence that an attempt did it
+	DownstreamID string // the downstream's name for what was made, by the policy's downstream_id; "" if there is none
+	Says         string // its own words, or the handler's error: one line of at most 500 bytes
+}
+
+const maxSays = 500
+
+// The JSON-RPC errors that say that the request was not taken on.
+const (
+	codeParse          = -32700
+	codeInvalidRequest = -32600
+	codeNoMethod       = -32601
+	codeInvalidParams  = -32602
+)
+
+// Classify tells what became of an attempt from what its handler returned: an answer, or an error. key is what was
+// sent downstream. Expressions that ask for arguments or facts fail here: see [Entry.ClassifyCall].
+func (e *Entry) Classify(a Answer, err error, key string) Classification {
+	return e.ClassifyCall(Input{Tool: e.Action(), Answer: &a}, err, key)
+}
+
+// ClassifyCall is [Entry.Classify] of in.Answer, with the call's arguments and facts for expressions to see.
+//
+// Only proof makes [Failed]: an error that wraps [ErrNotSent] or [ErrNotApplied]; an answer that the policy's
+// not_applied recognises and its unknown does not; a JSON-RPC error -32700, -32600, -32601 or -32602, unless it
+// speaks of the output; an error answer with a refusal word and no doubt ([RefusalWords], [DoubtWords]), or, as the
+// policy has it, any without doubt or none at all. A condition that fails counts as unmatched for not_applied and
+// as matched for unknown, except that it does not outweigh those four codes. Where the downstream takes a key, an
+// answer that the key was used with something else or is in use is never a refusal.
+//
+// An error answer that nothing recognises is [Unknown], as is an HTTP status from 500 on, what cannot be read, and
+// a text that begins with Error though it is not marked as one.
+func (e *Entry) ClassifyCall(in Input, err error, key string) Classification {
+	if err != nil {
+		return classifyError(err)
+	}
+	if in.Answer == nil {
+		return Classification{Outcome: Unknown, Sent: true}
+	}
+	a := in.Answer
+	v := a.view()
+	c := Classification{Sent: true, Answered: a.Error != nil || len(a.Result) > 0, Says: v.says(a)}
+	act := &activation{in: in, view: v}
+	c.Outcome = e.outcome(a, v, act, key)
+	if c.Outcome == Incomplete || !v.readable {
+		return c
+	}
+	c.Exists = exists(a, v, key)
+	if e.Policy.DownstreamID != nil {
+		if id, err := e.Policy.DownstreamID.text(act); err == nil {
+			c.DownstreamID = id
+		}
+	}
+	return c
+}
+
+func classifyError(err error) Classification {
+	c := Classification{Outcome: Unknown, Sent: true, Says: oneLine(err.Error(), maxSays)}
+	switch {
+	case errors.Is(err, ErrNotSent):
+		c.Outcome, c.Sent = Failed, false
+	case errors.Is(err, ErrNotApplied):
+		c.Outcome = Failed
+	}
+	return c
+}
+
+func (e *Entry) outcome(a *Answer, v *view, act *activation, key string) Outcome {
+	switch {
+	case !v.readable:
+		return Unknown
+	case v.incomplete:
+		return Incomplete
+	}
+	byPolicy := e.policyOutcome(act, protocolRefusal(a))
+	switch {
+	case byPolicy == Unknown:
+		return Unknown
+	case e.honoursKey() && keyTrouble(v, key):
+		return Unknown
+	case byPolicy == Failed:
+		return Failed
+	case a.Error != nil:
+		if protocolRefusal(a) {
+			return Failed
+		}
+		return Unknown
+	case a.Status >= 500:
+		return Unknown
+	case v.isError:
+		return e.errorOutcome(a, v)
+	case !v.hasStructured && saysError(v.text):
+		return Unknown
+	}
+	return Succeeded
+}
+
+func (e *Entry) honoursKey() bool {
+	k := e.Policy.DownstreamKey
+	return k.Argument != "" || k.Meta != "" || k.Header != ""
+}
+
+// policyOutcome is what the policy's conditions say, "" if nothing. proven: a condition that fails does not count.
+func (e *Entry) policyOutcome(act *activation, proven bool) Outcome {
+	for _, x := range e.Policy.Unknown {
+		if yes, err := x.bool(act); yes || err != nil && !proven {
+			return Unknown
+		}
+	}
+	for _, x := range e.Policy.NotApplied {
+		if yes, err := x.bool(act); yes && err == nil {
+			return Failed
+		}
+	}
+	return ""
+}
+
+// protocolRefusal tells whether the answer is a JSON-RPC error of one of the codes by which a request is not taken
+// on. Some servers use -32602 for output that does not fit its schema, after the tool has run.
+func protocolRefusal(a *Answer) bool {
+	if a.Error == nil || contains(spaced(a.Error.Message), outputWords) {
+		return false
+	}
+	switch a.Error.Code {
+	case codeParse, codeInvalidRequest, codeNoMethod, codeInvalidParams:
+		return true
+	}
+	return false
+}
+
+// errorOutcome reads an error answer that no condition recognised.
+func (e *Entry) errorOutcome(a *Answer, v *view) Outcome {
+	mode := e.Policy.Errors
+	if a.Status == 408 || mode == ErrorUnknown || doubtful(v.text) {
+		return Unknown
+	}
+	if mode == ErrorRefused || refuses(v.text) {
+		return Failed
+	}
+	return Unknown
+}
+
+// exists tells whether an answer says that the thing is there already, and names our key.
+func exists(a *Answer, v *view, key string) bool {
+	if key == "" {
+		return false
+	}
+	text := v.text + "\n" + v.structuredText()
+	if a.Error != nil {
+		text += "\n" + string(a.Error.Data)
+	}
+	return strings.Contains(text, key) && contains(spaced(text), existsWords)
+}
+
+// says returns the answer's own words.
+func (v *view) says(a *Answer) string {
+	text := v.text
+	if text == "" {
+		text = v.structuredText()
+	}
+	if text == "" && !v.readable {
+		text = string(a.Result)
+	}
+	if len(text) > 8*maxSays { // white space may be most of it, but not that much
+		text = text[:8*maxSays]
+	}
+	return oneLine(text, maxSays)
+}

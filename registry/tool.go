@@ -1,0 +1,121 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"toolguard.dev/keyderive"
+)
+
+// Effect says what calling a tool does to the world, and with it how its calls are guarded.
+type Effect string
+
+const (
+	Read       Effect = "read"       // changes nothing: passed through, never recorded as an operation
+	Idempotent Effect = "idempotent" // sets a state: recorded, one in flight per entity, sent again when asked again
+	Write      Effect = "write"      // guarded in full
+	Deny       Effect = "deny"       // never called
+)
+
+// Tool is one callable thing of one server, as its adapter found it and its policy describes it.
+// Fill it in, then hand it to [Compile]; a Tool is not changed afterwards.
+type Tool struct {
+	Server string // the server's name in keys and policies
+	Name   string // the tool's own name, as the server spells it
+
+	InputSchema  json.RawMessage // JSON Schema as the server sent it; empty means any object
+	OutputSchema json.RawMessage // as the server sent it; empty means none was declared
+	Version      string          // what stands behind the tool (server name and version, command); part of the workflow version
+
+	Effect       Effect
+	EffectSource string // "declared", "annotated" or "presumed"
+	Policy       Policy
+	Handler      Handler
+}
+
+// Action is the name a tool has in keys and policies: "server/tool".
+func (t *Tool) Action() string { return t.Server + "/" + t.Name }
+
+// Handler sends one attempt to the tool and returns its answer.
+//
+// A returned error means that the outcome is unknown, unless it wraps [ErrNotSent] (no byte left for the
+// tool) or [ErrNotApplied] (the tool is known not to have done it). The context carries the attempt's deadline.
+// A handler that can still learn the answer after the deadline returns only then: the guard does not wait for it
+// but takes a late answer as evidence. Handlers are called concurrently.
+type Handler func(ctx context.Context, d *Dispatch) (Answer, error)
+
+// Dispatch is one attempt of one operation, or one read, on its way to the tool.
+type Dispatch struct {
+	Key       string            // what is sent downstream as the idempotency key; "" for a read
+	Operation string            // the operation's key; "" for a read
+	Attempt   int               // 1, 2, …; 0 for a read
+	Arguments json.RawMessage   // the frozen bytes, with the key argument filled in
+	Meta      json.RawMessage   // the caller's request _meta, or nil
+	Input     json.RawMessage   // answers to what the tool asked for (MCP input responses), or nil
+	Headers   map[string]string // extra headers for tools reached over HTTP: the downstream key
+	// Sending is called right before the first byte leaves. An error means that it must not leave any more;
+	// the handler returns it as it is.
+	Sending func() error
+}
+
+// Answer is what a tool answered. Exactly one of Result and Error is set.
+type Answer struct {
+	Result json.RawMessage // the raw result object: for MCP a CallToolResult
+	Error  *ProtocolError  // a JSON-RPC error instead of a result
+	Status int             // HTTP status where there was one, else 0
+}
+
+// ProtocolError is a JSON-RPC 2.0 error object.
+type ProtocolError struct {
+	Code    int             `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data,omitempty"`
+}
+
+// Policy is what the operator said about one tool. The zero value is a tool nobody described.
+type Policy struct {
+	OncePer       []string // fact names and JSON Pointers; nil: not declared, non-nil and empty: once per tenant and workflow
+	MayDiffer     []string // JSON Pointers
+	Normalize     keyderive.Normalize
+	Entity        []string      // JSON Pointers
+	RepeatAfter   time.Duration // counted from delivery; 0: never
+	DownstreamKey DownstreamKey
+	ReadsWhen     *Expression   // over the arguments: such calls only read
+	DownstreamID  *Expression   // over the answer: the downstream's name for what was made
+	NotApplied    []*Expression // over the answer: known not to have happened
+	Unknown       []*Expression // over the answer: not known
+	Errors        ErrorMode     // "" means ErrorWords
+	Receipt       bool          // keep and give a receipt instead of the result
+	AnswerWithin  time.Duration // how long a caller waits; 0: DefaultAnswerWithin
+	Timeout       time.Duration // an attempt's own deadline; 0: DefaultTimeout
+	Attempts      int           // budget of attempts that may have happened; 0: DefaultAttempts
+	Retention     time.Duration // how long bodies of final operations are kept; 0: DefaultRetention
+	Owner         string        // who is asked when nobody can know
+}
+
+// Defaults of [Policy].
+const (
+	DefaultAnswerWithin = 45 * time.Second
+	DefaultTimeout      = 10 * time.Minute
+	DefaultAttempts     = 3
+	DefaultRetention    = 720 * time.Hour
+)
+
+// DownstreamKey says where the downstream takes an idempotency key from, and for how long it honours one.
+// At most one of Argument, Meta and Header is set.
+type DownstreamKey struct {
+	Argument string        // JSON Pointer of the argument, hidden from the model
+	Meta     string        // member of the request's _meta
+	Header   string        // HTTP header
+	Window   time.Duration // how long the downstream honours the key; 0: not at all
+}
+
+// ErrorMode says how an error answer that no expression recognised is read.
+type ErrorMode string
+
+const (
+	ErrorWords   ErrorMode = "words"   // by the built-in refusal words
+	ErrorRefused ErrorMode = "refused" // every error answer is a refusal
+	ErrorUnknown ErrorMode = "unknown" // no error answer is
+)
