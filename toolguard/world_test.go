@@ -22,6 +22,7 @@ import (
 type world struct {
 	t     testing.TB
 	store *storetest.Memory
+	seam  *seam
 	g     *toolguard.Guard
 	tools map[string]*toolguard.Tool
 	specs []registry.Tool
@@ -39,17 +40,40 @@ type behaviour func(w *world, ctx context.Context, d *registry.Dispatch, effect 
 func in(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, store: storetest.NewMemory()}
-		w.open()
+		w := newWorld(t)
 		test(w)
 		w.close()
 		synctest.Wait()
 	})
 }
 
+func newWorld(t testing.TB) *world {
+	w := &world{t: t, store: storetest.NewMemory()}
+	w.open()
+	return w
+}
+
+// seam is a store whose writes can be stopped, right before and right after they are applied.
+type seam struct {
+	toolguard.Store
+	at func(after bool)
+}
+
+func (s *seam) Commit(ctx context.Context, wr *toolguard.Write) error {
+	if s.at != nil {
+		s.at(false)
+	}
+	err := s.Store.Commit(ctx, wr)
+	if s.at != nil {
+		s.at(true)
+	}
+	return err
+}
+
 func (w *world) open() {
 	w.t.Helper()
-	g, err := toolguard.Open(context.Background(), w.store, &toolguard.Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	w.seam = &seam{Store: w.store}
+	g, err := toolguard.Open(context.Background(), w.seam, &toolguard.Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		w.t.Fatal(err)
 	}

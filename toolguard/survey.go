@@ -1,0 +1,191 @@
+package toolguard
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"toolguard.dev/keyderive"
+	"toolguard.dev/registry"
+)
+
+// survey reads what the call may have to meet, and the sequence as of which it was read.
+func (g *Guard) survey(v *visit) (*situation, uint64, error) {
+	t, f, action := v.Tool, v.Facts, v.Tool.Action()
+	s := &situation{
+		now: time.Now(), id: v.id, facts: f, frozen: v.frozen, input: v.Input != nil,
+		idempotent: t.Effective == registry.Idempotent, entity: v.entity,
+		repeat: t.Policy.RepeatAfter, window: t.Policy.DownstreamKey.Window,
+	}
+	page, err := g.operations(v.ctx, Query{Tenant: f.Tenant, Intent: v.id.Intent, Limit: 1})
+	if err != nil {
+		return nil, 0, err
+	}
+	seq := page.Seq
+	if len(page.Operations) > 0 {
+		s.own = met{page.Operations[0], v.id.MaterialDigest}
+		if _, material := v.id.Key(s.own.op.Occurrence); string(material) != string(s.own.op.Material) {
+			return nil, 0, errCollision
+		}
+	}
+	past := t.past(action, f, v.args)
+	for _, id := range past {
+		if s.own.op != nil {
+			break
+		}
+		page, err := g.operations(v.ctx, Query{Tenant: f.Tenant, Intent: id.Intent, Limit: 1})
+		if err != nil {
+			return nil, 0, err
+		}
+		if len(page.Operations) > 0 && (id.Class.Strict() || page.Operations[0].listed()) {
+			s.own = met{page.Operations[0], id.MaterialDigest}
+		}
+	}
+	if index := v.callIndex(); index != "" {
+		page, err := g.operations(v.ctx, Query{Tenant: f.Tenant, Call: index})
+		if err != nil {
+			return nil, 0, err
+		}
+		if len(page.Operations) > 0 {
+			s.repeated = page.Operations[0]
+		}
+	}
+	if err := g.surveyOthers(v, s, past); err != nil {
+		return nil, 0, err
+	}
+	if op := s.own.op; op != nil && op.Status == StatusSucceeded && !s.idempotent {
+		if err := g.surveyWrites(v, s, op); err != nil {
+			return nil, 0, err
+		}
+	}
+	return s, seq, nil
+}
+
+// surveyOthers reads the open operations of the same target, and those that share a value with the call.
+func (g *Guard) surveyOthers(v *visit, s *situation, past []keyderive.Identity) error {
+	q := Query{Tenant: v.Facts.Tenant, Open: true, Workflow: v.Facts.Workflow, Action: v.Tool.Action()}
+	if len(past) == 0 && !s.idempotent {
+		q.Subject = v.id.Subject
+	}
+	page, err := g.operations(v.ctx, q)
+	if err != nil {
+		return err
+	}
+	for _, op := range page.Operations {
+		switch {
+		case !op.listed():
+		case s.idempotent:
+			if op.Entity == v.entity {
+				s.others = append(s.others, met{op, v.id.MaterialDigest})
+			}
+		case op.Definition == v.id.Definition:
+			if op.Subject == v.id.Subject {
+				s.others = append(s.others, met{op, v.id.MaterialDigest})
+			}
+		default:
+			if m, ok := g.reread(v, op, past); ok {
+				s.others = append(s.others, m)
+			}
+		}
+	}
+	if s.idempotent || s.id.Class == keyderive.ClassDeclared {
+		return nil
+	}
+	q.Subject, q.Holding = "", true
+	if page, err = g.operations(v.ctx, q); err != nil {
+		return err
+	}
+	for _, op := range page.Operations {
+		if !op.holding() || op.Definition == v.id.Definition && op.Subject == v.id.Subject {
+			continue
+		}
+		_, args := g.arguments(v.ctx, op)
+		if args == nil {
+			continue
+		}
+		if pointer, shared := v.Tool.Shared(args, v.args); shared && !sameValue(args, v.args) {
+			s.holding = append(s.holding, held{op, pointer})
+		}
+	}
+	return nil
+}
+
+// reread looks at an operation of an earlier definition with today's eyes: does it act on the same target?
+func (g *Guard) reread(v *visit, op *Operation, past []keyderive.Identity) (met, bool) {
+	_, args := g.arguments(v.ctx, op)
+	if args == nil {
+		return met{}, false
+	}
+	today, err := v.Tool.Deriver.Derive(op.Action, op.Facts, args)
+	if err != nil || today.Subject != v.id.Subject {
+		return met{}, false
+	}
+	m := met{op: op}
+	for _, id := range past {
+		if id.Definition == op.Definition {
+			m.digest = id.MaterialDigest
+		}
+	}
+	return m, true
+}
+
+// surveyWrites reads what was dispatched since an operation was.
+func (g *Guard) surveyWrites(v *visit, s *situation, op *Operation) error {
+	if op.Class == keyderive.ClassTurn && !op.Delivered.IsZero() {
+		page, err := g.operations(v.ctx, Query{Tenant: v.Facts.Tenant, Lane: lane("w", v.Facts, v.Tool.Server), After: op.Dispatched, Limit: 1})
+		if err != nil {
+			return err
+		}
+		s.written = len(page.Operations) > 0
+	}
+	if op.Class != keyderive.ClassDeclared && v.entity != "" {
+		page, err := g.operations(v.ctx, Query{Tenant: v.Facts.Tenant, Lane: lane("e", v.Facts, v.entity), After: op.Dispatched})
+		if err != nil {
+			return err
+		}
+		s.renewed = slices.ContainsFunc(page.Operations, func(o *Operation) bool { return o.Status == StatusSucceeded && o.Key != op.Key })
+	}
+	return nil
+}
+
+// operations reads from the store and adds the deliveries that it cannot show yet.
+func (g *Guard) operations(ctx context.Context, q Query) (Page, error) {
+	page, err := g.store.Operations(context.WithoutCancel(ctx), q)
+	if err != nil {
+		return page, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, op := range page.Operations {
+		if at, ok := g.marks[op.Key]; ok && op.Delivered.IsZero() {
+			op.Delivered = at
+		}
+	}
+	return page, nil
+}
+
+// arguments reads an operation's frozen bytes and their value; nil where they are gone.
+func (g *Guard) arguments(ctx context.Context, op *Operation) (json.RawMessage, any) {
+	body, err := g.store.Body(context.WithoutCancel(ctx), op.Key)
+	if err != nil || body.Arguments == nil {
+		return nil, nil
+	}
+	args, err := keyderive.Parse(body.Arguments)
+	if err != nil {
+		return nil, nil
+	}
+	return body.Arguments, args
+}
+
+// callIndex names this very call, where the runtime numbers calls: within the run or session, for this tool and these arguments.
+func (v *visit) callIndex() string {
+	within := cmpOr(v.Facts.Run, v.Facts.Session)
+	if v.Facts.CallID == "" || within == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(lane("c", v.Facts, v.Tool.Action(), within, v.Facts.CallID, v.id.MaterialDigest)))
+	return hex.EncodeToString(sum[:])
+}
