@@ -1,0 +1,69 @@
+package mcpguard
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+
+	"toolguard.dev/toolguard"
+)
+
+// Render is render, as indented text.
+func Render(r *toolguard.Result, output, widened bool) (string, error) {
+	got := render(r, shape{output, widened})
+	text := got.result
+	if got.problem != nil {
+		text = object{{"error", encode(got.problem)}}.raw()
+	}
+	var b bytes.Buffer
+	err := json.Indent(&b, text, "", "  ")
+	return b.String() + "\n", err
+}
+
+// Split is parseObject and raw.
+func Split(text []byte) ([]byte, error) {
+	o, err := parseObject(text)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range o {
+		parseArray(m.value)
+	}
+	return o.raw(), nil
+}
+
+// Lines reads all lines with a limit; "!" stands for one that was too long, followed by the id found in it.
+func Lines(text string, limit, chunk int) []string {
+	var id idFinder
+	l := newLineReader(&chunks{text, chunk}, limit)
+	l.skipped = id.write
+	var out []string
+	for {
+		line, err := l.next()
+		switch err {
+		case nil:
+			out = append(out, string(line))
+		case errTooLong:
+			id.close()
+			out = append(out, "!"+id.answers())
+			id = idFinder{}
+		default:
+			return out
+		}
+	}
+}
+
+// chunks is a reader that gives a text in small parts.
+type chunks struct {
+	text string
+	size int
+}
+
+func (c *chunks) Read(p []byte) (int, error) {
+	if c.text == "" {
+		return 0, io.EOF
+	}
+	n := copy(p[:min(len(p), c.size)], c.text)
+	c.text = c.text[n:]
+	return n, nil
+}

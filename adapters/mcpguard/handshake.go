@@ -1,0 +1,225 @@
+package mcpguard
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"toolguard.dev/registry"
+)
+
+// The protocol versions that are spoken with upstreams: the last one with a handshake, and the stateless one.
+const (
+	legacyVersion = "2025-11-25"
+	modernVersion = "2026-07-28"
+)
+
+// eraPrefix begins the _meta members that belong to one hop of the protocol.
+const eraPrefix = "io.modelcontextprotocol/"
+
+// Limits of one server's tool list.
+const (
+	maxTools = 10_000
+	maxPages = 64
+)
+
+// handshake agrees on a protocol version with a child that was just started.
+func (u *Upstream) handshake(ctx context.Context, p *peer) (ServerInfo, error) {
+	info, problem, err := u.initialize(ctx, p)
+	if err == nil && problem != nil {
+		// It may be one that knows no handshake any more.
+		var modern ServerInfo
+		if modern, err = u.discover(ctx, p); err != nil {
+			return ServerInfo{}, fmt.Errorf("initialize was refused: %s (and %w)", problem.Message, err)
+		}
+		info = modern
+	}
+	if err != nil {
+		return ServerInfo{}, err
+	}
+	if u.Name() == "" && info.Name == "" {
+		return ServerInfo{}, errors.New("the server has no name: give it one")
+	}
+	return info, nil
+}
+
+func (u *Upstream) clientInfo() json.RawMessage {
+	return encode(map[string]string{"name": "toolguard", "version": cmp.Or(u.options.Version, "0")})
+}
+
+// initialize is the handshake of the versions up to 2025-11-25.
+func (u *Upstream) initialize(ctx context.Context, p *peer) (ServerInfo, *registry.ProtocolError, error) {
+	params := object{
+		{"protocolVersion", quote(legacyVersion)},
+		{"capabilities", json.RawMessage(`{}`)},
+		{"clientInfo", u.clientInfo()},
+	}
+	result, problem, err := p.call(ctx, &request{method: "initialize", params: params.raw(), read: true})
+	if err != nil || problem != nil {
+		return ServerInfo{}, problem, err
+	}
+	o, err := parseObject(result)
+	if err != nil {
+		return ServerInfo{}, nil, fmt.Errorf("initialize: %w", err)
+	}
+	version := o.text("protocolVersion")
+	if version == "" || version >= modernVersion {
+		return ServerInfo{}, &registry.ProtocolError{Message: fmt.Sprintf("it answered with protocol version %q", version)}, nil
+	}
+	p.send(bytesOfLine("notifications/initialized"))
+	info := serverInfo(o, o.get("serverInfo"))
+	info.Protocol = version
+	u.mu.Lock()
+	level := u.level
+	u.mu.Unlock()
+	if info.logs() {
+		u.askLogLevel(ctx, p, level)
+	}
+	return info, nil, nil
+}
+
+// discover finds out about a server that speaks the stateless protocol.
+func (u *Upstream) discover(ctx context.Context, p *peer) (ServerInfo, error) {
+	ask := func(method string, params json.RawMessage) (object, error) {
+		r := &request{method: method, params: params, read: true}
+		params, err := u.modernParams(modernVersion, "", r)
+		if err != nil {
+			return nil, err
+		}
+		r.params = params
+		result, problem, err := p.call(ctx, r)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", method, err)
+		}
+		if problem != nil {
+			return nil, fmt.Errorf("%s was refused: %s", method, problem.Message)
+		}
+		return parseObject(result)
+	}
+	o, err := ask("server/discover", nil)
+	if err != nil {
+		return ServerInfo{}, err
+	}
+	var versions []string
+	_ = json.Unmarshal(o.get("supportedVersions"), &versions)
+	if !slices.Contains(versions, modernVersion) {
+		return ServerInfo{}, fmt.Errorf("server/discover: it speaks %v, not %s", versions, modernVersion)
+	}
+	meta, _ := parseObject(o.get("_meta"))
+	info := serverInfo(o, meta.get(eraPrefix+"serverInfo"))
+	info.Protocol = modernVersion
+	if capabilities, err := parseObject(info.Capabilities); err == nil {
+		if tools, err := parseObject(capabilities.get("tools")); err == nil && string(tools.get("listChanged")) == "true" {
+			go u.listen(p)
+		}
+	}
+	return info, nil
+}
+
+// listen keeps the stream open on which a stateless server reports changes of its tool list.
+func (u *Upstream) listen(p *peer) {
+	r := &request{method: "subscriptions/listen", params: json.RawMessage(`{"notifications":{"toolsListChanged":true}}`)}
+	params, err := u.modernParams(modernVersion, "", r)
+	if err == nil {
+		r.params = params
+		_, _, err = p.call(context.Background(), r) // answered when the stream ends: with the child
+	}
+	if err != nil {
+		u.log.Debug("no more news of the tool list from this MCP server process", "err", err)
+	}
+}
+
+// modernParams adds to a request what the stateless protocol wants in every one.
+func (u *Upstream) modernParams(version, level string, r *request) (json.RawMessage, error) {
+	params := object{}
+	if r.params != nil {
+		var err error
+		if params, err = parseObject(r.params); err != nil {
+			return nil, err
+		}
+	}
+	capabilities := json.RawMessage(`{}`)
+	if caller, err := parseObject(r.meta); err == nil {
+		// What the caller can answer itself, it is asked through us.
+		if c := caller.get(eraPrefix + "clientCapabilities"); c != nil {
+			capabilities = c
+		}
+		level = cmp.Or(caller.text(eraPrefix+"logLevel"), level)
+	}
+	meta, _ := parseObject(params.get("_meta"))
+	meta = meta.with(eraPrefix+"protocolVersion", quote(version)).
+		with(eraPrefix+"clientInfo", u.clientInfo()).
+		with(eraPrefix+"clientCapabilities", capabilities)
+	if level != "" {
+		meta = meta.with(eraPrefix+"logLevel", quote(level))
+	}
+	return params.with("_meta", meta.raw()).raw(), nil
+}
+
+func serverInfo(o object, server json.RawMessage) ServerInfo {
+	s, _ := parseObject(server)
+	return ServerInfo{
+		Name: s.text("name"), Title: s.text("title"), Version: s.text("version"),
+		Instructions: o.text("instructions"), Capabilities: o.get("capabilities"),
+	}
+}
+
+// Tools asks for the server's tools, all pages, each as the object that the server sent.
+func (u *Upstream) Tools(ctx context.Context) ([]json.RawMessage, error) {
+	var tools []json.RawMessage
+	seen := map[string]bool{}
+	cursor := ""
+	for range maxPages {
+		params := object{}
+		if cursor != "" {
+			params = object{{"cursor", quote(cursor)}}
+		}
+		result, problem, err := u.Call(ctx, "tools/list", params.raw())
+		if err != nil {
+			return nil, fmt.Errorf("tools/list: %w", err)
+		}
+		if problem != nil {
+			return nil, fmt.Errorf("tools/list was refused: %s", problem.Message)
+		}
+		page, err := parseObject(result)
+		if err != nil {
+			return nil, fmt.Errorf("tools/list: %w", err)
+		}
+		tools = append(tools, parseArray(page.get("tools"))...)
+		if len(tools) > maxTools {
+			return nil, fmt.Errorf("tools/list: more than %d tools", maxTools)
+		}
+		cursor = page.text("nextCursor")
+		if cursor == "" {
+			return tools, nil
+		}
+		if seen[cursor] {
+			return nil, errors.New("tools/list: the pages go round in a circle")
+		}
+		seen[cursor] = true
+	}
+	return nil, fmt.Errorf("tools/list: more than %d pages", maxPages)
+}
+
+// bytesOfLine is a notification without parameters, without its line end.
+func bytesOfLine(method string) []byte {
+	line := requestLine("", method, nil)
+	return line[:len(line)-1]
+}
+
+// fingerprint stands for a command line, which may hold secrets.
+func fingerprint(words []string) string {
+	sum := sha256.Sum256([]byte(strings.Join(words, "\x00")))
+	return hex.EncodeToString(sum[:8])
+}
+
+// ofOneHop reports whether a member of a request's _meta is for us or the protocol, and not handed on.
+func ofOneHop(name string) bool {
+	return strings.HasPrefix(name, eraPrefix) || strings.HasPrefix(name, "dev.toolguard/")
+}

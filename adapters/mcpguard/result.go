@@ -1,0 +1,141 @@
+package mcpguard
+
+import (
+	"encoding/json"
+
+	"toolguard.dev/registry"
+	"toolguard.dev/toolguard"
+)
+
+// Members that this package adds to what goes over the wire.
+const (
+	keyMember     = "dev.toolguard/key"     // in the _meta of requests to upstreams
+	verdictMember = "dev.toolguard/verdict" // in the _meta of results, or in the data of a JSON-RPC error
+	replayMember  = "_toolguard"            // in the structuredContent of replays
+)
+
+// reply is what goes back for one request: a result or a JSON-RPC error.
+type reply struct {
+	result  json.RawMessage
+	problem *registry.ProtocolError
+}
+
+// shape is what rendering needs to know of a tool.
+type shape struct {
+	output  bool // it declared an output schema
+	widened bool // and the listed one has room for replayMember
+}
+
+func shapeOf(t *toolguard.Tool) shape {
+	_, widened := t.ListedOutput()
+	return shape{output: t.HasOutput, widened: widened}
+}
+
+// render turns what the guard answered into what goes over the wire.
+func render(r *toolguard.Result, s shape) reply {
+	if !r.Guarded {
+		if r.Answer.Result == nil && r.Answer.Error == nil {
+			return reply{result: textResult(r.Text, true, nil)}
+		}
+		return reply{r.Answer.Result, r.Answer.Error}
+	}
+	verdict := encode(r.Verdict)
+	var own object // the tool's result
+	if r.Answer.Result != nil {
+		var err error
+		if own, err = parseObject(r.Answer.Result); err != nil { // handlers give none such, and the ledger keeps none
+			own = object{{"content", array(textBlock(string(r.Answer.Result)))}}
+		}
+	}
+	switch {
+	case own.text("resultType") == "input_required": // a question to the caller, not an answer
+		return reply{result: own.withVerdict(verdict).raw()}
+	case r.Verdict.Outcome == toolguard.Fresh && r.Answer.Error != nil:
+		e := *r.Answer.Error
+		if len(e.Data) == 0 {
+			e.Data = object{{verdictMember, verdict}}.raw()
+		}
+		return reply{problem: &e}
+	case r.Verdict.Outcome == toolguard.Fresh && own != nil:
+		return reply{result: own.withText(r.Text).withVerdict(verdict).raw()}
+	case r.Verdict.Outcome == toolguard.Fresh:
+		return reply{result: textResult(r.Text, false, verdict)}
+	case r.Verdict.Outcome == toolguard.Replayed && own != nil:
+		own = own.withText(r.Text)
+		if s.widened {
+			own = own.withMark(verdict)
+		}
+		return reply{result: own.withVerdict(verdict).raw()}
+	case r.Verdict.Outcome == toolguard.Replayed:
+		// A client that knows the output schema takes a result without structuredContent only as an error.
+		return reply{result: textResult(r.Text, s.output, verdict)}
+	}
+	return reply{result: textResult(r.Text, true, verdict)}
+}
+
+// textResult is a result of ours: one text, nothing else.
+func textResult(text string, isError bool, verdict json.RawMessage) json.RawMessage {
+	o := object{{"content", array(textBlock(text))}}
+	if isError {
+		o = append(o, member{"isError", json.RawMessage("true")})
+	}
+	if verdict != nil {
+		o = o.withVerdict(verdict)
+	}
+	return o.raw()
+}
+
+func textBlock(text string) json.RawMessage {
+	return object{{"type", json.RawMessage(`"text"`)}, {"text", quote(text)}}.raw()
+}
+
+// withVerdict adds the verdict to a result's _meta and leaves everything else as it is.
+func (o object) withVerdict(verdict json.RawMessage) object {
+	meta, _ := parseObject(o.get("_meta")) // anything else than an object has no meaning there
+	return o.with("_meta", meta.with(verdictMember, verdict).raw())
+}
+
+// withText puts a text block in front of a result's content, if there is a text.
+func (o object) withText(text string) object {
+	if text == "" {
+		return o
+	}
+	return o.with("content", array(append([]json.RawMessage{textBlock(text)}, parseArray(o.get("content"))...)...))
+}
+
+// withMark adds the verdict to a result's structuredContent, for clients that show the model nothing else.
+func (o object) withMark(verdict json.RawMessage) object {
+	content, err := parseObject(o.get("structuredContent"))
+	if err != nil {
+		return o
+	}
+	return o.with("structuredContent", content.with(replayMember, verdict).raw())
+}
+
+// modernResult adds what protocol version 2026-07-28 wants in every result.
+func modernResult(result, server json.RawMessage) json.RawMessage {
+	o, err := parseObject(result)
+	if err != nil {
+		return result
+	}
+	if o.get("resultType") == nil {
+		o = o.with("resultType", json.RawMessage(`"complete"`))
+	}
+	meta, _ := parseObject(o.get("_meta"))
+	if meta.get(eraPrefix+"serverInfo") == nil {
+		o = o.with("_meta", meta.with(eraPrefix+"serverInfo", server).raw())
+	}
+	return o.raw()
+}
+
+// array is values as a JSON array.
+func array(values ...json.RawMessage) json.RawMessage {
+	b := []byte{'['}
+	for i, v := range values {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, v...)
+	}
+	return append(b, ']')
+}
