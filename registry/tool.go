@@ -47,13 +47,12 @@ type Handler func(ctx context.Context, d *Dispatch) (Answer, error)
 
 // Dispatch is one attempt of one operation, or one read, on its way to the tool.
 type Dispatch struct {
-	Key       string            // what is sent downstream as the idempotency key; "" for a read
-	Operation string            // the operation's key; "" for a read
-	Attempt   int               // 1, 2, …; 0 for a read
-	Arguments json.RawMessage   // the frozen bytes, with the key argument filled in
-	Meta      json.RawMessage   // the caller's request _meta, or nil
-	Input     json.RawMessage   // answers to what the tool asked for (MCP input responses), or nil
-	Headers   map[string]string // extra headers for tools reached over HTTP: the downstream key
+	Key       string          // what is sent downstream as the idempotency key; "" for a read
+	Operation string          // the operation's key; "" for a read
+	Attempt   int             // 1, 2, …; 0 for a read
+	Arguments json.RawMessage // the frozen bytes, with the key argument filled in
+	Meta      json.RawMessage // the caller's request _meta, or nil
+	Input     json.RawMessage // answers to what the tool asked for (MCP input responses), or nil
 	// Sending is called right before the first byte leaves. An error means that it must not leave any more;
 	// the handler returns it as it is.
 	Sending func() error

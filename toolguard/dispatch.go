@@ -34,13 +34,13 @@ func (g *Guard) dispatch(v *visit, s *situation, d decision, seq uint64) (*fligh
 		w.CallUntil = s.now.Add(retention(v.Tool))
 	}
 	call := g.callEvent(v, g.verdict(v, op, "", ""), s.now)
-	return g.launch(v.Tool, op, w, attemptOf{
+	return g.launch(context.WithoutCancel(v.ctx), v.Tool, op, w, attemptOf{
 		owner: g.process, callID: v.Facts.CallID, digest: d.digest, frozen: v.frozen, call: &call,
 	}, registry.Dispatch{Arguments: arguments, Meta: v.Meta, Input: v.Input})
 }
 
 // launch writes the attempt down, with what w holds already, and then starts it: the intent is durable before the first byte leaves.
-func (g *Guard) launch(t *Tool, op *Operation, w *Write, a attemptOf, d registry.Dispatch) (*flight, error) {
+func (g *Guard) launch(ctx context.Context, t *Tool, op *Operation, w *Write, a attemptOf, d registry.Dispatch) (*flight, error) {
 	now := time.Now()
 	a.timeout = cmpDuration(t.Policy.Timeout, registry.DefaultTimeout)
 	a.window = t.Policy.DownstreamKey.Window
@@ -73,7 +73,7 @@ func (g *Guard) launch(t *Tool, op *Operation, w *Write, a attemptOf, d registry
 		}
 		return nil
 	}
-	go g.fly(t, f, d, deadline)
+	go g.fly(ctx, t, f, d, deadline)
 	return f, nil
 }
 
@@ -108,9 +108,9 @@ type reply struct {
 }
 
 // fly runs one attempt to its end: the tool's answer, or its deadline and then, late, the answer.
-func (g *Guard) fly(t *Tool, f *flight, d registry.Dispatch, deadline time.Time) {
+func (g *Guard) fly(ctx context.Context, t *Tool, f *flight, d registry.Dispatch, deadline time.Time) {
 	defer g.running.Done()
-	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()

@@ -196,6 +196,9 @@ func (g *Guard) guard(v *visit) *Result {
 			r.Unlock()
 			return g.landed(v, f, false) // it came while that attempt was on its way
 		}
+		if f := g.air(d.op); f != nil && d.act == actDispatch {
+			d.act = actJoin // its end is recorded, and those who wait are being told
+		}
 		if g.observe && d.act != actDispatch {
 			r.Unlock()
 			return g.read(v, g.would(v, d))
@@ -228,9 +231,8 @@ func (g *Guard) guard(v *visit) *Result {
 				return g.answer(v, decision{op: d.op, digest: d.digest, outcome: Pending, reason: ReasonInProgress})
 			}
 		case actWait:
-			f := g.started(d.op.Key)
 			r.Unlock()
-			if d.at.After(v.until) || !g.sit(v, f, d.at) {
+			if d.at.After(v.until) || !g.sit(v, nil, d.at) {
 				return g.answer(v, decision{op: d.op, digest: d.digest, outcome: Pending, reason: ReasonReconciling, at: d.at})
 			}
 		}
@@ -257,22 +259,20 @@ func lane(kind string, f keyderive.Facts, parts ...string) string {
 
 // flightOf finds the attempt that a record says is on its way, also if it landed meanwhile.
 func (g *Guard) flightOf(r *room, op *Operation) *flight {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if f := g.flights[op.Key]; f != nil {
+	if f := g.air(op); f != nil {
 		return f
 	}
 	return r.end(op)
 }
 
-// started returns a channel that is closed when an attempt of the operation that is on its way now ends; nil if none is.
-func (g *Guard) started(key string) <-chan struct{} {
+// air returns the attempt of an operation that is on its way in this process; nil if none is.
+func (g *Guard) air(op *Operation) *flight {
+	if op == nil {
+		return nil
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if f := g.flights[key]; f != nil {
-		return f.done
-	}
-	return nil
+	return g.flights[op.Key]
 }
 
 // sit waits for done or until at, whichever is first, but no longer than the caller does. It reports whether to go on.

@@ -77,7 +77,7 @@ func pending(add func(string, ...any), tool string, v Verdict, says string) {
 	if v.RetryAfterMS > 0 {
 		add(" More will be known in about %s.", (time.Duration(v.RetryAfterMS) * time.Millisecond).Round(time.Second))
 	}
-	add(" Calling %s again with the same arguments, or toolguard_operation with key %s, shows how it stands and sends nothing twice.", tool, v.Key)
+	add(" Calling %s again with the same arguments shows how it stands and sends nothing twice (key %s).", tool, v.Key)
 }
 
 func blocked(add func(string, ...any), tool string, v Verdict, op *Operation, what, says, pointer, result string) {

@@ -205,7 +205,7 @@ func (g *Guard) again(action, key string) {
 		g.log.Error("an operation's arguments are gone, it cannot be sent again", "key", key)
 		return
 	}
-	_, err = g.launch(t, op, &Write{}, attemptOf{owner: g.process, digest: op.Digest, frozen: op.Frozen}, registry.Dispatch{Arguments: arguments})
+	_, err = g.launch(ctx, t, op, &Write{}, attemptOf{owner: g.process, digest: op.Digest, frozen: op.Frozen}, registry.Dispatch{Arguments: arguments})
 	if err != nil && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrClosed) {
 		g.log.Error("an attempt could not be recorded", "key", key, "error", err)
 	}

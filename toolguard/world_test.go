@@ -56,7 +56,15 @@ func newWorld(t testing.TB) *world {
 // seam is a store whose writes can be stopped, right before and right after they are applied.
 type seam struct {
 	toolguard.Store
-	at func(after bool)
+	at   func(after bool)
+	read func(q toolguard.Query)
+}
+
+func (s *seam) Operations(ctx context.Context, q toolguard.Query) (toolguard.Page, error) {
+	if s.read != nil {
+		s.read(q)
+	}
+	return s.Store.Operations(ctx, q)
 }
 
 func (s *seam) Commit(ctx context.Context, wr *toolguard.Write) error {

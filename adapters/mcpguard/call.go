@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
-	"sync/atomic"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
@@ -39,9 +37,7 @@ type door struct {
 	env     func(string) string
 
 	// For the calls that come through mcp-go's types:
-	proofs  proofs
-	calls   atomic.Uint64
-	started sync.Map // the contexts of calls whose handler may be about to run, by callMember
+	proofs proofs
 }
 
 func newDoor(g *toolguard.Guard, s Sources, env func(string) string) *door {

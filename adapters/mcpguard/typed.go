@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
@@ -13,9 +12,6 @@ import (
 	"toolguard.dev/registry"
 	"toolguard.dev/toolguard"
 )
-
-// callMember carries, from the wrapper to the handler, which call an attempt was started by.
-const callMember = "dev.toolguard/call"
 
 // typed takes a call from mcp-go's types to the guard and back.
 func (d *door) typed(ctx context.Context, t *toolguard.Tool, s shape, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -27,11 +23,6 @@ func (d *door) typed(ctx context.Context, t *toolguard.Tool, s shape, req mcp.Ca
 	if session != nil {
 		d.proofs.prove(session.SessionID())
 	}
-	id := strconv.FormatUint(d.calls.Add(1), 10)
-	d.started.Store(id, ctx)
-	defer d.started.Delete(id)
-	meta, _ := parseObject(c.meta)
-	c.meta = meta.with(callMember, quote(id)).raw()
 	r := d.call(ctx, t, c)
 	if session != nil && ctx.Err() == nil {
 		d.proofs.expect(session.SessionID(), r.Delivered)
@@ -104,7 +95,7 @@ func (c rawContent) MarshalJSON() ([]byte, error) { return c.raw, nil }
 // typedHandler calls the handler of a tool that mcp-go knows.
 func (d *door) typedHandler(t server.ServerTool, keyMeta string) registry.Handler {
 	return func(ctx context.Context, a *registry.Dispatch) (answer registry.Answer, err error) {
-		req, ctx, err := d.typedRequest(ctx, t.Tool.Name, keyMeta, a)
+		req, err := typedRequest(t.Tool.Name, keyMeta, a)
 		if err != nil {
 			return registry.Answer{}, fmt.Errorf("%w: %w", registry.ErrNotSent, err)
 		}
@@ -131,24 +122,21 @@ func (d *door) typedHandler(t server.ServerTool, keyMeta string) registry.Handle
 	}
 }
 
-// typedRequest is an attempt as a request in mcp-go's types, and the context to handle it in.
-func (d *door) typedRequest(ctx context.Context, name, keyMeta string, a *registry.Dispatch) (mcp.CallToolRequest, context.Context, error) {
-	caller, _ := parseObject(a.Meta)
-	if call, ok := d.started.Load(caller.text(callMember)); ok {
-		ctx = joined{ctx, call.(context.Context)}
-	}
+// typedRequest is an attempt as a request in mcp-go's types.
+func typedRequest(name, keyMeta string, a *registry.Dispatch) (mcp.CallToolRequest, error) {
 	params, err := callParams(name, keyMeta, a)
 	if err != nil {
-		return mcp.CallToolRequest{}, nil, err
+		return mcp.CallToolRequest{}, err
 	}
 	o, err := parseObject(params)
 	if err != nil {
-		return mcp.CallToolRequest{}, nil, err
+		return mcp.CallToolRequest{}, err
 	}
 	if meta, _ := parseObject(o.get("_meta")); len(meta) > 0 {
 		// In the same process nothing is one hop away: the handler sees what the caller said about the protocol.
+		caller, _ := parseObject(a.Meta)
 		for _, m := range caller {
-			if m.name != callMember && meta.get(m.name) == nil {
+			if meta.get(m.name) == nil {
 				meta = append(meta, m)
 			}
 		}
@@ -156,21 +144,7 @@ func (d *door) typedRequest(ctx context.Context, name, keyMeta string, a *regist
 	}
 	req := mcp.CallToolRequest{Request: mcp.Request{Method: string(mcp.MethodToolsCall)}}
 	if err := json.Unmarshal(o.raw(), &req.Params); err != nil {
-		return mcp.CallToolRequest{}, nil, err
+		return mcp.CallToolRequest{}, err
 	}
-	return req, ctx, nil
-}
-
-// joined is a context with the life of one and, besides its own, the values of another.
-type joined struct {
-	context.Context
-	values context.Context
-}
-
-// Value asks both, its own first.
-func (j joined) Value(key any) any {
-	if v := j.Context.Value(key); v != nil {
-		return v
-	}
-	return j.values.Value(key)
+	return req, nil
 }

@@ -1,0 +1,503 @@
+package toolguard_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"toolguard.dev/registry"
+	"toolguard.dev/toolguard"
+)
+
+// Rules of the design that no scenario has by itself.
+func TestRule(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		play func(w *world)
+	}{
+		{"64 identical calls at once: one effect, one fresh, 63 replayed", func(w *world) {
+			w.next(slow(time.Second))
+			count := w.atOnce(64, "append", func(int) string { return `{"to":"x"}` })
+			if count[toolguard.Fresh] != 1 || count[toolguard.Replayed] != 63 {
+				w.t.Errorf("%v", count)
+			}
+			w.had(1)
+		}},
+		{"200 distinct calls at once: 200 effects", func(w *world) {
+			count := w.atOnce(200, "create", func(i int) string { return fmt.Sprintf(`{"name":"n%d"}`, i) })
+			if count[toolguard.Fresh] != 200 {
+				w.t.Errorf("%v", count)
+			}
+			w.had(200)
+		}},
+		{"state-setting calls of one entity go one after the other", func(w *world) {
+			for range 3 {
+				w.next(slow(time.Second))
+			}
+			start := time.Now()
+			count := w.atOnce(3, "set", func(i int) string { return `{"path":"p","value":` + string(rune('1'+i)) + `}` })
+			if took := time.Since(start); count[toolguard.Fresh] != 3 || took != 3*time.Second {
+				w.t.Errorf("%v in %s", count, took)
+			}
+		}},
+		{"state-setting calls of two entities go side by side", func(w *world) {
+			for range 3 {
+				w.next(slow(time.Second))
+			}
+			start := time.Now()
+			w.atOnce(3, "set", func(i int) string { return `{"path":"p` + string(rune('1'+i)) + `"}` })
+			if took := time.Since(start); took != time.Second {
+				w.t.Errorf("took %s", took)
+			}
+		}},
+		{"a refusal of a downstream that honours keys renews the key, a lost answer does not", func(w *world) {
+			w.honour(time.Hour)
+			w.next(refused("amount is invalid"), dropped, done("ok"))
+			r := w.call("pay", invoice, event("evt 1"))
+			w.call("pay", invoice, event("evt 1"))
+			w.wait(2 * time.Minute)
+			op := w.op(r.Verdict.Key)
+			if op.Generation != 2 || op.Attempts[1].SentKey == op.Attempts[0].SentKey || op.Attempts[2].SentKey != op.Attempts[1].SentKey {
+				w.t.Errorf("generation %d, %+v", op.Generation, op.Attempts)
+			}
+		}},
+		{"not sent keeps the key and the budget", func(w *world) {
+			w.honour(time.Hour)
+			w.next(unsent, unsent, unsent, unsent)
+			for range 4 {
+				w.want(w.call("pay", invoice, event("evt 1")), "blocked/tool_unavailable/failed")
+			}
+			r := w.call("pay", invoice, event("evt 1"))
+			w.want(r, "fresh//succeeded")
+			if op := w.op(r.Verdict.Key); op.Generation != 1 {
+				w.t.Errorf("generation %d", op.Generation)
+			}
+		}},
+		{"out of unknown, not sent leaves it unknown and is tried again", func(w *world) {
+			w.honour(time.Hour)
+			w.next(lost, unsent, unsent)
+			r := w.call("pay", invoice, event("evt 1"))
+			w.wait(5 * time.Minute)
+			w.sent(4)
+			if op := w.op(r.Verdict.Key); op.Status != toolguard.StatusSucceeded {
+				w.t.Errorf("status %s", op.Status)
+			}
+		}},
+		{"the budget spent, a person decides", func(w *world) {
+			w.honour(24 * time.Hour)
+			w.next(dropped, dropped, dropped, dropped)
+			r := w.call("pay", invoice, event("evt 1"))
+			w.wait(time.Hour)
+			w.sent(3)
+			w.want(w.call("pay", invoice, event("evt 1")), "escalated/attempts_spent")
+			if err := w.repeat(r.Verdict.Key, false); err != nil {
+				w.t.Fatal(err)
+			}
+			w.crash()
+			w.wait(time.Hour)
+			w.sent(5)
+			w.want(w.call("pay", invoice, event("evt 1")), "replayed/done")
+		}},
+		{"an order is not lost when the tool cannot be reached", func(w *world) {
+			w.next(dropped, unsent)
+			r := w.call("pay", invoice, event("evt 1"))
+			w.wait(2 * time.Minute)
+			if err := w.repeat(r.Verdict.Key, false); err != nil {
+				w.t.Fatal(err)
+			}
+			w.crash()
+			w.wait(time.Minute)
+			w.want(w.call("pay", invoice, event("evt 1")), "replayed/done")
+			w.sent(3)
+		}},
+		{"a call that came before the refusal was recorded gets the refusal", func(w *world) {
+			w.next(func(w *world, ctx context.Context, d *registry.Dispatch, effect func()) (registry.Answer, error) {
+				time.Sleep(time.Second)
+				return text("denied", true), nil
+			})
+			first := make(chan *toolguard.Result, 1)
+			go func() { first <- w.send("pay", invoice, event("evt 1")) }()
+			synctest.Wait()
+			reading, read := make(chan struct{}), make(chan struct{})
+			var once sync.Once
+			w.seam.read = func(q toolguard.Query) {
+				once.Do(func() { close(reading); <-read })
+			}
+			second := make(chan *toolguard.Result, 1)
+			go func() { second <- w.send("pay", invoice, event("evt 1")) }()
+			<-reading
+			w.want(<-first, "fresh//failed")
+			close(read)
+			w.want(<-second, "blocked/refused")
+			w.sent(1)
+		}},
+		{"a corrected call succeeds, then the first attempt's answer comes", func(w *world) {
+			// A person said that nothing had happened, and was wrong.
+			w.next(slow(3 * time.Minute))
+			r := w.call("pay", invoice, event("evt 1"))
+			w.wait(50 * time.Second)
+			if err := w.repeat(r.Verdict.Key, true); err == nil {
+				w.t.Error("an attempt that is running was ordered again")
+			}
+			w.wait(10 * time.Second)
+			// Its sender still waits, so that the verdict has to be forced on the record.
+			op := w.op(r.Verdict.Key)
+			op.Attempts[0].Finished = true
+			w.force(op)
+			if err := w.resolve(r.Verdict.Key, "not_applied", false); err != nil {
+				w.t.Fatal(err)
+			}
+			w.want(w.call("pay", `{"invoice_id":"INV-1","amount":800}`, event("evt 1")), "fresh//succeeded")
+			w.wait(3 * time.Minute)
+			if op = w.op(r.Verdict.Key); op.Conflict == "" || op.Status != toolguard.StatusSucceeded {
+				w.t.Errorf("status %s, conflict %q", op.Status, op.Conflict)
+			}
+			w.had(2)
+		}},
+		{"the first attempt's success after a refusal of other bytes is for a person", func(w *world) {
+			w.next(slow(3*time.Minute), refused("invalid"))
+			r := w.call("pay", invoice, event("evt 1"))
+			w.wait(time.Minute)
+			op := w.op(r.Verdict.Key)
+			op.Attempts[0].Finished = true
+			w.force(op)
+			if err := w.resolve(r.Verdict.Key, "not_applied", false); err != nil {
+				w.t.Fatal(err)
+			}
+			w.want(w.call("pay", `{"invoice_id":"INV-1","amount":800}`, event("evt 1")), "fresh//failed")
+			w.wait(3 * time.Minute)
+			w.want(w.call("pay", `{"invoice_id":"INV-1","amount":800}`, event("evt 1")), "escalated/outcome_unknown")
+			w.sent(2)
+		}},
+		{"a late answer after a verdict is a conflict and changes nothing", func(w *world) {
+			w.next(slow(3 * time.Minute))
+			r := w.call("pay", invoice, event("evt 1"))
+			w.wait(time.Minute)
+			if err := w.resolve(r.Verdict.Key, "abandoned", false); err != nil {
+				w.t.Fatal(err)
+			}
+			w.wait(3 * time.Minute)
+			if op := w.op(r.Verdict.Key); op.Status != toolguard.StatusAbandoned || op.Conflict == "" {
+				w.t.Errorf("status %s, conflict %q", op.Status, op.Conflict)
+			}
+			w.wantEvents("conflict", 1)
+		}},
+		{"each verdict is given once", func(w *world) {
+			w.next(lost)
+			r := w.call("pay", invoice, event("evt 1"))
+			for range 2 {
+				if err := w.resolve(r.Verdict.Key, "applied", false); err != nil {
+					w.t.Fatal(err)
+				}
+			}
+			w.wantEvents("resolved", 1)
+			if err := w.resolve(r.Verdict.Key, "abandoned", false); !errors.Is(err, toolguard.ErrTransition) {
+				w.t.Errorf("error %v, want ErrTransition", err)
+			}
+			w.want(w.call("pay", invoice, event("evt 1")), "replayed")
+		}},
+		{"without any fact, an identical call a minute after the delivery is a new one", func(w *world) {
+			w.want(w.call("append", `{"to":"x"}`), "fresh")
+			w.wait(59 * time.Second)
+			w.want(w.call("append", `{"to":"x"}`), "replayed")
+			w.wait(2 * time.Second)
+			w.want(w.call("append", `{"to":"x"}`), "fresh")
+		}},
+		{"within one request an identical call is replayed as long as nothing else was written", func(w *world) {
+			w.want(w.call("append", `{"to":"x"}`, request("r")), "fresh")
+			w.wait(time.Hour)
+			w.want(w.call("append", `{"to":"x"}`, request("r")), "replayed")
+			w.want(w.call("set", `{"path":"p"}`, request("r")), "fresh")
+			w.want(w.call("append", `{"to":"x"}`, request("r")), "fresh")
+			w.want(w.call("append", `{"to":"x"}`, request("r2")), "fresh")
+		}},
+		{"within one run everything stays done, but for what was set since", func(w *world) {
+			w.change("append", func(t *registry.Tool) { t.Policy.Entity = []string{"/to"} })
+			w.want(w.call("append", `{"to":"x","v":1}`, run("r")), "fresh")
+			w.want(w.call("create", `{"name":"y"}`, run("r")), "fresh")
+			w.want(w.call("append", `{"to":"x","v":1}`, run("r")), "replayed")
+			w.want(w.call("append", `{"to":"x","v":2}`, run("r")), "fresh")
+			w.want(w.call("append", `{"to":"x","v":1}`, run("r")), "fresh")
+			w.want(w.call("append", `{"to":"z","v":1}`, run("r")), "fresh")
+		}},
+		{"repeat_after counts from the delivery", func(w *world) {
+			w.change("pay", func(t *registry.Tool) { t.Policy.RepeatAfter = time.Hour })
+			w.send("pay", invoice, event("evt 1"))
+			w.wait(2 * time.Hour)
+			w.want(w.call("pay", invoice, event("evt 1")), "replayed")
+			w.wait(59 * time.Minute)
+			w.want(w.call("pay", invoice, event("evt 1")), "replayed")
+			w.wait(2 * time.Minute)
+			w.want(w.call("pay", `{"invoice_id":"INV-1","amount":1}`, event("evt 1")), "fresh")
+			w.had(2)
+		}},
+		{"a new turn meets the open operation of the same target", func(w *world) {
+			w.change("pay", func(t *registry.Tool) { t.Policy.OncePer = []string{"run", "/invoice_id"} })
+			w.next(slow(20 * time.Second))
+			w.giveUp(time.Second, "pay", invoice, run("r1"))
+			w.want(w.call("pay", invoice, run("r2")), "pending/in_progress")
+			w.wait(time.Minute)
+			w.want(w.call("pay", invoice, run("r3")), "replayed")
+			w.want(w.call("pay", invoice, run("r4")), "fresh")
+			w.had(2)
+		}},
+		{"a failed operation of another run takes the call", func(w *world) {
+			w.change("pay", func(t *registry.Tool) { t.Policy.OncePer = []string{"run", "/invoice_id"} })
+			w.next(refused("invalid"))
+			first := w.call("pay", invoice, run("r1"))
+			second := w.call("pay", `{"invoice_id":"INV-1","amount":1}`, run("r2"))
+			w.want(second, "fresh//succeeded")
+			if first.Verdict.Key != second.Verdict.Key || second.Verdict.Attempt != 2 {
+				w.t.Errorf("%+v", second.Verdict)
+			}
+		}},
+		{"an earlier definition still answers when its facts are equal", func(w *world) {
+			w.call("pay", invoice, event("evt 1"))
+			w.change("pay", func(t *registry.Tool) { t.Policy.OncePer = []string{"source_event", "/invoice_id", "/amount"} })
+			w.want(w.call("pay", invoice, event("evt 1")), "replayed")
+			w.change("pay", func(t *registry.Tool) {
+				t.Policy.OncePer = []string{"source_event", "/invoice_id"}
+				t.Policy.Normalize = map[string][]string{"/invoice_id": {"lower"}}
+			})
+			w.want(w.call("pay", invoice, event("evt 1")), "replayed")
+			w.want(w.call("pay", `{"invoice_id":"inv-1","amount":900}`, event("evt 2")), "fresh")
+			w.had(2)
+		}},
+		{"dry runs only read, and are no operation", func(w *world) {
+			x, err := registry.CompileExpression("has(args.dry_run) && args.dry_run", registry.KindArguments)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			w.change("append", func(t *registry.Tool) {
+				t.InputSchema = []byte(`{"type":"object","properties":{"to":{"type":"string"},"dry_run":{"type":"boolean"}}}`)
+				t.Policy.ReadsWhen = x
+			})
+			for range 2 {
+				r := w.call("append", `{"to":"x","dry_run":true}`)
+				if r.Guarded || r.Verdict.Outcome != toolguard.Fresh {
+					w.t.Errorf("%+v", r.Verdict)
+				}
+			}
+			w.want(w.call("append", `{"to":"x"}`), "fresh//succeeded")
+			w.sent(3)
+		}},
+		{"a tool that says nothing gets a receipt", func(w *world) {
+			w.next(func(w *world, ctx context.Context, d *registry.Dispatch, effect func()) (registry.Answer, error) {
+				effect()
+				return registry.Answer{Result: json.RawMessage(`{"content":[]}`)}, nil
+			})
+			r := w.call("pay", invoice, event("evt 1"))
+			w.want(r, "fresh//succeeded")
+			if !strings.Contains(r.Text, "receipt") || !strings.Contains(r.Text, r.Verdict.Key) {
+				w.t.Errorf("the receipt: %q", r.Text)
+			}
+		}},
+		{"a tool's question settles nothing, and its answer continues the attempt", func(w *world) {
+			ask := func(w *world, ctx context.Context, d *registry.Dispatch, effect func()) (registry.Answer, error) {
+				return registry.Answer{Result: json.RawMessage(`{"content":[],"resultType":"input_required","inputRequests":{"a":{}}}`)}, nil
+			}
+			w.next(ask, func(w *world, ctx context.Context, d *registry.Dispatch, effect func()) (registry.Answer, error) {
+				if string(d.Input) != `{"a":1}` || d.Attempt != 1 {
+					w.t.Errorf("attempt %d got %s", d.Attempt, d.Input)
+				}
+				effect()
+				return text("ok", false), nil
+			})
+			r := w.send("pay", invoice, event("evt 1"))
+			w.want(r, "pending/in_progress/dispatching")
+			if !strings.Contains(string(r.Answer.Result), "input_required") {
+				w.t.Errorf("the question did not come through: %s", r.Answer.Result)
+			}
+			again := w.send("pay", invoice, event("evt 1"))
+			if !strings.Contains(string(again.Answer.Result), "input_required") {
+				w.t.Errorf("asked again: %s", again.Answer.Result)
+			}
+			w.sent(1)
+			r = w.call("pay", invoice, event("evt 1"), func(c *toolguard.Call) { c.Input = json.RawMessage(`{"a":1}`) })
+			if r.Answer.Text() != "ok" {
+				w.t.Errorf("got %+v %s", r.Verdict, r.Text)
+			}
+			w.sent(2)
+			w.had(1)
+		}},
+		{"a question nobody answers becomes unknown at the deadline", func(w *world) {
+			w.next(func(w *world, ctx context.Context, d *registry.Dispatch, effect func()) (registry.Answer, error) {
+				return registry.Answer{Result: json.RawMessage(`{"content":[],"resultType":"input_required"}`)}, nil
+			})
+			w.send("pay", invoice, event("evt 1"))
+			w.wait(2 * time.Minute)
+			w.want(w.call("pay", invoice, event("evt 1")), "escalated/outcome_unknown")
+		}},
+		{"space comes back: what was known only in memory is recorded", func(w *world) {
+			full := true
+			w.store.Fail = func(wr *toolguard.Write) error {
+				if full && wr.Body != nil && wr.Body.Result != nil {
+					return toolguard.ErrStoreFull
+				}
+				return nil
+			}
+			w.want(w.call("pay", invoice, event("evt 1")), "fresh/not_recorded")
+			w.want(w.call("pay", invoice, event("evt 1")), "replayed/done")
+			full = false
+			w.wait(time.Minute)
+			w.crash()
+			w.want(w.call("pay", invoice, event("evt 1")), "replayed/done/succeeded")
+			w.had(1)
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			in(t, func(w *world) {
+				for _, tool := range []registry.Tool{pay, appendTo, create, set} {
+					w.tool(tool)
+				}
+				test.play(w)
+			})
+		})
+	}
+}
+
+// atOnce makes n calls side by side and counts what they got.
+func (w *world) atOnce(n int, tool string, args func(int) string) map[toolguard.Outcome]int {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	count := map[toolguard.Outcome]int{}
+	for i := range n {
+		wg.Go(func() {
+			r := w.send(tool, args(i))
+			mu.Lock()
+			defer mu.Unlock()
+			count[r.Verdict.Outcome]++
+		})
+	}
+	wg.Wait()
+	return count
+}
+
+func (w *world) honour(window time.Duration) {
+	w.change("pay", func(t *registry.Tool) {
+		t.Policy.DownstreamKey = registry.DownstreamKey{Meta: "key", Window: window}
+	})
+}
+
+// force stores an operation as a test needs it.
+func (w *world) force(op *toolguard.Operation) {
+	w.t.Helper()
+	err := w.store.Commit(context.Background(), &toolguard.Write{Token: "forced", Operation: op, Open: true, Holding: true})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) wantEvents(typ toolguard.EventType, n int) {
+	w.t.Helper()
+	got := 0
+	for e := range toolguard.Events(context.Background(), w.store) {
+		if e.Type == typ {
+			got++
+		}
+	}
+	if got != n {
+		w.t.Errorf("%d events %s, want %d", got, typ, n)
+	}
+}
+
+func TestObserve(t *testing.T) {
+	in(t, func(w *world) {
+		w.g, _ = toolguard.Open(context.Background(), w.seam, &toolguard.Options{Observe: true})
+		w.tool(pay)
+		w.tool(registry.Tool{Name: "no", Effect: registry.Deny})
+		for i, args := range []string{invoice, invoice, `{"invoice_id":"INV-1","amount":1}`, `{"amount":1}`} {
+			r := w.call("pay", args, event("evt 1"))
+			if r.Answer.Text() != "ok" || r.Guarded || r.Text != "" {
+				t.Errorf("call %d got %+v", i, r)
+			}
+		}
+		w.call("no", `{}`)
+		w.had(5)
+		w.wait(2 * time.Second)
+		var got []string
+		for e := range toolguard.Events(context.Background(), w.store) {
+			if e.Type == toolguard.EventCall {
+				if e.Detail["observe"] != true {
+					t.Errorf("%+v is not marked", e)
+				}
+				got = append(got, string(e.Outcome)+"/"+string(e.Reason))
+			}
+		}
+		want := []string{"fresh/", "replayed/done", "blocked/arguments_changed", "blocked/context_required", "blocked/denied"}
+		if !slices.Equal(got, want) {
+			t.Errorf("recorded %v, want %v", got, want)
+		}
+	})
+}
+
+func TestLooserAnnotationIsIgnored(t *testing.T) {
+	in(t, func(w *world) {
+		compile := func(e registry.Effect) *toolguard.Tool {
+			entry, err := registry.Compile(registry.Tool{Server: "s", Name: "x", Effect: e, EffectSource: "annotated"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tool, err := w.g.Register(context.Background(), entry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return tool
+		}
+		for _, step := range []struct {
+			says, is registry.Effect
+			notes    int
+		}{
+			{registry.Idempotent, registry.Idempotent, 0},
+			{registry.Read, registry.Idempotent, 1},
+			{registry.Write, registry.Write, 0},
+			{registry.Idempotent, registry.Write, 1},
+		} {
+			if tool := compile(step.says); tool.Effective != step.is || len(tool.Notes) != step.notes {
+				t.Errorf("it says %s: taken as %s, notes %v", step.says, tool.Effective, tool.Notes)
+			}
+		}
+	})
+}
+
+func TestVerifyNamesTheBreak(t *testing.T) {
+	in(t, func(w *world) {
+		w.tool(pay)
+		w.call("pay", invoice, event("evt 1"))
+		w.call("pay", invoice, event("evt 1"))
+		w.wait(2 * time.Second)
+		var events []toolguard.Event
+		for e := range toolguard.Events(context.Background(), w.store) {
+			events = append(events, e)
+		}
+		check := func(name string, tamper func([]toolguard.Event) []toolguard.Event, broken bool) {
+			t.Helper()
+			tampered := tamper(slices.Clone(events))
+			v, err := toolguard.Verify(func(yield func(toolguard.Event, error) bool) {
+				for _, e := range tampered {
+					if !yield(e, nil) {
+						return
+					}
+				}
+			})
+			if err != nil || (v.Break != "") != broken {
+				t.Errorf("%s: %q, %v", name, v.Break, err)
+			}
+		}
+		check("whole", func(e []toolguard.Event) []toolguard.Event { return e }, false)
+		for i := range events[:len(events)-1] {
+			check("edited", func(e []toolguard.Event) []toolguard.Event { e[i].Key = "x"; return e }, true)
+			check("retold", func(e []toolguard.Event) []toolguard.Event { e[i].Outcome = "fresher"; return e }, true)
+			check("removed", func(e []toolguard.Event) []toolguard.Event { return slices.Delete(e, i, i+1) }, true)
+			check("moved", func(e []toolguard.Event) []toolguard.Event { e[i], e[i+1] = e[i+1], e[i]; return e }, true)
+			check("doubled", func(e []toolguard.Event) []toolguard.Event { return slices.Insert(e, i, e[i]) }, true)
+		}
+	})
+}
