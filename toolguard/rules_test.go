@@ -142,11 +142,11 @@ func TestRule(t *testing.T) {
 			// A person said that nothing had happened, and was wrong.
 			w.next(slow(3 * time.Minute))
 			r := w.call("pay", invoice, event("evt 1"))
-			w.wait(50 * time.Second)
+			w.wait(40 * time.Second)
 			if err := w.repeat(r.Verdict.Key, true); err == nil {
 				w.t.Error("an attempt that is running was ordered again")
 			}
-			w.wait(10 * time.Second)
+			w.wait(20 * time.Second)
 			// Its sender still waits, so that the verdict has to be forced on the record.
 			op := w.op(r.Verdict.Key)
 			op.Attempts[0].Finished = true
