@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -336,16 +337,17 @@ func TestRule(t *testing.T) {
 			w.want(w.call("pay", invoice, event("evt 1")), "escalated/outcome_unknown")
 		}},
 		{"space comes back: what was known only in memory is recorded", func(w *world) {
-			full := true
+			var full atomic.Bool
+			full.Store(true)
 			w.store.Fail = func(wr *toolguard.Write) error {
-				if full && wr.Body != nil && wr.Body.Result != nil {
+				if full.Load() && wr.Body != nil && wr.Body.Result != nil {
 					return toolguard.ErrStoreFull
 				}
 				return nil
 			}
 			w.want(w.call("pay", invoice, event("evt 1")), "fresh/not_recorded")
 			w.want(w.call("pay", invoice, event("evt 1")), "replayed/done")
-			full = false
+			full.Store(false)
 			w.wait(time.Minute)
 			w.crash()
 			w.want(w.call("pay", invoice, event("evt 1")), "replayed/done/succeeded")
