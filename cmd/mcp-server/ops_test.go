@@ -1,0 +1,246 @@
+package main
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"toolguard.dev/toolguard"
+)
+
+// office starts the guarded sample office on the desk's ledger.
+func (d *desk) office(fault string) *client {
+	d.Helper()
+	cmd := d.command("serve", "--sample", "--data", "ledger")
+	cmd.Env = append(slices.Clone(d.env), "OFFICE_FAULT="+fault)
+	return d.serveCommand(cmd)
+}
+
+func (d *desk) end(c *client) {
+	d.Helper()
+	if err := c.end(); err != nil {
+		d.Errorf("a server did not end well: %v", err)
+	}
+}
+
+func (d *desk) books() books {
+	d.Helper()
+	b, err := readBooks(filepath.Join(d.dir, "ledger", officeFile))
+	if err != nil {
+		d.Fatal(err)
+	}
+	return b
+}
+
+// lost makes a ledger in which a payment was made and its answer lost.
+func lost(t *testing.T) (d *desk, key string) {
+	d = newDesk(t)
+	c := d.office("die:pay_invoice")
+	if a := d.call(c, "create_ticket", map[string]any{"title": "x"}); a.Meta.Verdict.Outcome != toolguard.Fresh {
+		t.Fatalf("%+v", a)
+	}
+	a := d.call(c, "pay_invoice", invoiceOne)
+	if a.Meta.Verdict.Outcome != toolguard.Escalated || a.Meta.Verdict.Key == "" {
+		t.Fatalf("the payment's answer was lost, and yet: %+v", a)
+	}
+	d.end(c)
+	return d, a.Meta.Verdict.Key
+}
+
+func (d *desk) operations(args ...string) []toolguard.Operation {
+	d.Helper()
+	var list []toolguard.Operation
+	if err := json.Unmarshal([]byte(d.good(append([]string{"ops", "list", "--json", "--data", "ledger"}, args...)...)), &list); err != nil {
+		d.Fatal(err)
+	}
+	return list
+}
+
+func TestOpsList(t *testing.T) {
+	d, key := lost(t)
+	for _, test := range []struct {
+		args string
+		want int
+	}{
+		{"", 2}, {"--status escalated", 1}, {"--status failed", 0}, {"--tool office/pay_invoice", 1}, {"--tool pay_invoice", 1},
+		{"--tool invoice", 0}, {"--tenant default", 2}, {"--tenant other", 0}, {"--event e", 0}, {"--run r", 0}, {"--queue", 1}, {"--limit 1", 1},
+	} {
+		if got := d.operations(strings.Fields(test.args)...); len(got) != test.want {
+			t.Errorf("%q: %d operations, want %d", test.args, len(got), test.want)
+		}
+	}
+	out := d.good("ops", "list", "--data", "ledger")
+	if got := lines(out); len(got) != 4 || !strings.HasPrefix(got[0], "KEY ") || !strings.HasPrefix(got[1], key) ||
+		!strings.HasSuffix(got[1], "a decision") || got[3] != "1 of them wait for a person: ops show KEY, then ops resolve KEY" {
+		t.Errorf("list:\n%s", out)
+	}
+	if out := d.good("ops", "list", "--data", "ledger", "--status", "failed"); out != "no operations\n" {
+		t.Errorf("empty list: %q", out)
+	}
+}
+
+func TestOpsShow(t *testing.T) {
+	d, key := lost(t)
+	out := d.good("ops", "show", key, "--data", "ledger")
+	for _, want := range []string{"office/pay_invoice (write)", "escalated", `"invoice_id":"INV-1001"`, "a decision", "ATTEMPT", "dispatched", "call"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	var o struct {
+		Key       string            `json:"key"`
+		Status    toolguard.Status  `json:"status"`
+		Arguments map[string]any    `json:"arguments"`
+		Attempts  []any             `json:"attempts"`
+		Events    []toolguard.Event `json:"events"`
+	}
+	if err := json.Unmarshal([]byte(d.good("ops", "show", key, "--data", "ledger", "--json")), &o); err != nil {
+		t.Fatal(err)
+	}
+	if o.Key != key || o.Status != toolguard.StatusEscalated || o.Arguments["invoice_id"] != "INV-1001" || len(o.Attempts) != 1 || len(o.Events) < 2 {
+		t.Errorf("%+v", o)
+	}
+	if _, errs, code := d.run("ops", "show", "nobody", "--data", "ledger"); code != 1 || errs != "mcp-server: operation nobody: not found\n" {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+}
+
+func TestOpsResolveApplied(t *testing.T) {
+	d, key := lost(t)
+	out := d.good("ops", "resolve", key, "--verdict", "applied", "--result", `{"payment_id":"PAY-1"}`, "--downstream-id", "PAY-1", "--note", "seen", "--data", "ledger")
+	if out != "office/pay_invoice "+key+": succeeded; the next call gets the result\n" {
+		t.Error(out)
+	}
+	_, errs, code := d.run("ops", "resolve", key, "--verdict", "abandoned", "--data", "ledger")
+	if code != 1 || !strings.Contains(errs, "not possible in this status") || len(lines(errs)) != 1 {
+		t.Errorf("a second verdict: exit %d, %s", code, errs)
+	}
+	c := d.office("")
+	a := d.call(c, "pay_invoice", invoiceOne)
+	if a.Meta.Verdict.Outcome != toolguard.Replayed || !strings.Contains(a.text(), "PAY-1") {
+		t.Errorf("after applied: %+v", a)
+	}
+	d.end(c)
+	if got := len(d.books().Payments); got != 1 {
+		t.Errorf("%d payments", got)
+	}
+	var o shown
+	if err := json.Unmarshal([]byte(d.good("ops", "show", key, "--data", "ledger", "--json")), &o); err != nil {
+		t.Fatal(err)
+	}
+	if o.Resolved == nil || !strings.HasPrefix(o.Resolved.By, "local") || o.Resolved.Note != "seen" || !o.Resolved.Weak || o.DownstreamID != "PAY-1" {
+		t.Errorf("%+v", o.Resolved)
+	}
+}
+
+func TestOpsResolveNotApplied(t *testing.T) {
+	d, key := lost(t)
+	_, errs, code := d.run("ops", "resolve", key, "--verdict", "not_applied", "--data", "ledger")
+	if code != 1 || !strings.Contains(errs, "too early") || !strings.Contains(errs, "--force") || len(lines(errs)) != 1 {
+		t.Errorf("before the deadline: exit %d, %s", code, errs)
+	}
+	out := d.good("ops", "resolve", key, "--verdict", "not_applied", "--force", "--data", "ledger")
+	if !strings.Contains(out, "it is sent again by the next server that runs") {
+		t.Error(out)
+	}
+}
+
+func TestOpsAbandonAndRepeat(t *testing.T) {
+	d, key := lost(t)
+	d.good("ops", "resolve", key, "--verdict", "abandoned", "--data", "ledger")
+	c := d.office("")
+	if a := d.call(c, "pay_invoice", invoiceOne); a.Meta.Verdict.Outcome != toolguard.Blocked || a.Meta.Verdict.Reason != toolguard.ReasonAbandoned {
+		t.Errorf("after abandoned: %+v", a)
+	}
+	d.end(c)
+	if out := d.good("ops", "repeat", key, "--note", "pay it", "--data", "ledger"); !strings.Contains(out, "the next call is its next occurrence") {
+		t.Error(out)
+	}
+	c = d.office("")
+	if a := d.call(c, "pay_invoice", invoiceOne); a.Meta.Verdict.Outcome != toolguard.Fresh || a.Meta.Verdict.Occurrence != 2 {
+		t.Errorf("after repeat: %+v", a)
+	}
+	d.end(c)
+	if got := len(d.books().Payments); got != 2 {
+		t.Errorf("%d payments: the lost one and the ordered one", got)
+	}
+}
+
+// While a server holds the ledger, a second process is told who does.
+func TestLedgerIsHeld(t *testing.T) {
+	d := newDesk(t)
+	c := d.office("")
+	for _, args := range []string{"ops list", "verify", "export", "report", "serve --sample"} {
+		out, errs, code := d.run(append(strings.Fields(args), "--data", "ledger")...)
+		if code != 1 || out != "" || !strings.Contains(errs, "held by process") || !strings.Contains(errs, "mcp-server serve") || len(lines(errs)) != 1 {
+			t.Errorf("%s: exit %d, stderr %s", args, code, errs)
+		}
+	}
+	if a := d.call(c, "create_ticket", map[string]any{"title": "x"}); a.Meta.Verdict.Outcome != toolguard.Fresh {
+		t.Errorf("the holder was disturbed: %+v", a)
+	}
+	d.end(c)
+	d.good("verify", "--data", "ledger")
+}
+
+func TestAudit(t *testing.T) {
+	d, key := lost(t)
+	jsonl := lines(d.good("export", "--data", "ledger"))
+	var events []toolguard.Event
+	for _, line := range jsonl {
+		var e toolguard.Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, e)
+	}
+	if !slices.ContainsFunc(events, func(e toolguard.Event) bool {
+		return e.Key == key && e.Type == toolguard.EventCall && e.Outcome == toolguard.Escalated
+	}) {
+		t.Errorf("no event of the call: %v", jsonl)
+	}
+	rows, err := csv.NewReader(strings.NewReader(d.good("export", "--format", "csv", "--data", "ledger"))).ReadAll()
+	if err != nil || len(rows) != len(events)+1 || rows[0][0] != "chain" || rows[1][len(rows[1])-1] != events[0].Hash {
+		t.Errorf("csv: %v, %v", rows, err)
+	}
+	var v toolguard.Verification
+	if err := json.Unmarshal([]byte(d.good("verify", "--data", "ledger", "--json")), &v); err != nil || v.Events != len(events) || v.Break != "" {
+		t.Errorf("verify: %+v, %v", v, err)
+	}
+	var r reported
+	if err := json.Unmarshal([]byte(d.good("report", "--data", "ledger", "--json")), &r); err != nil || r.Calls != 2 || r.Outcomes["fresh"] != 1 || r.Outcomes["escalated"] != 1 || len(r.Tools) != 2 {
+		t.Errorf("report: %+v, %v", r, err)
+	}
+	for args, want := range map[string]int{"--since 1h": 2, "--since 2100-01-01": 0, "--run r": 0, "--event e": 0} {
+		if err := json.Unmarshal([]byte(d.good(append(strings.Fields(args), "report", "--data", "ledger", "--json")...)), &r); err != nil || r.Calls != want {
+			t.Errorf("report %s: %+v, %v", args, r, err)
+		}
+	}
+	if out := d.good("report", "--data", "ledger"); !strings.Contains(out, "OUTCOME") || !strings.Contains(out, "office/pay_invoice") {
+		t.Error(out)
+	}
+}
+
+// Every column of the audit is in the CSV.
+func TestColumnsOfExport(t *testing.T) {
+	text, err := os.ReadFile("../../toolguard/event.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body, _ := strings.Cut(string(text), "type Event struct {")
+	body, _, _ = strings.Cut(body, "\n}")
+	for part := range strings.SplitSeq(body, "`json:\"") {
+		name, _, _ := strings.Cut(part, "\"")
+		name, _, _ = strings.Cut(name, ",")
+		if strings.ContainsAny(name, " \n\t") || name == "-" {
+			continue
+		}
+		if !slices.Contains(csvColumns, name) {
+			t.Errorf("no column %s", name)
+		}
+	}
+}
