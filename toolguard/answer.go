@@ -87,7 +87,7 @@ func (g *Guard) left(v *visit, f *flight, owner bool, question registry.Answer) 
 	if question.Result != nil {
 		return g.result(verdict, question, "", nil)
 	}
-	return g.result(verdict, registry.Answer{}, g.text(v, verdict, told{op: f.op}), nil)
+	return g.result(verdict, registry.Answer{}, text(v.Tool.Name, verdict, told{op: f.op}), nil)
 }
 
 // landed gives a caller the answer of an attempt it waited for.
@@ -116,11 +116,11 @@ func (g *Guard) landed(v *visit, f *flight, owner bool) *Result {
 	}
 	switch outcome {
 	case Fresh:
-		text := ""
+		receipt := ""
 		if out.class.Outcome == registry.Succeeded && empty(answer) {
-			text = g.text(v, verdict, told{op: op})
+			receipt = text(v.Tool.Name, verdict, told{op: op})
 		}
-		return g.result(verdict, answer, text, delivered)
+		return g.result(verdict, answer, receipt, delivered)
 	case Replayed:
 		if out.class.Outcome != registry.Succeeded {
 			return g.replay(v, verdict, op)
@@ -128,9 +128,9 @@ func (g *Guard) landed(v *visit, f *flight, owner bool) *Result {
 		if v.Tool.Policy.Receipt {
 			answer = registry.Answer{}
 		}
-		return g.result(verdict, answer, g.text(v, verdict, told{op: op}), delivered)
+		return g.result(verdict, answer, text(v.Tool.Name, verdict, told{op: op}), delivered)
 	}
-	return g.result(verdict, registry.Answer{}, g.text(v, verdict, told{op: op, says: out.class.Says}), nil)
+	return g.result(verdict, registry.Answer{}, text(v.Tool.Name, verdict, told{op: op, says: out.class.Says, answered: out.class.Answered}), nil)
 }
 
 // answer gives a caller what the record says.
@@ -149,7 +149,7 @@ func (g *Guard) answer(v *visit, d decision) *Result {
 	}
 	tell := told{op: op, pointer: d.pointer}
 	if a := op.latest(); d.outcome != Blocked {
-		tell.says = a.Says
+		tell.says, tell.answered = a.Says, a.Answered
 	}
 	if d.reason == ReasonArgumentsChanged || d.reason == ReasonEarlierUnknown {
 		verdict.Differs = g.differs(v, op)
@@ -163,7 +163,7 @@ func (g *Guard) answer(v *visit, d decision) *Result {
 		}
 	}
 	g.event(v, verdict)
-	return g.result(verdict, registry.Answer{}, g.text(v, verdict, tell), delivered)
+	return g.result(verdict, registry.Answer{}, text(v.Tool.Name, verdict, tell), delivered)
 }
 
 // replay answers with the recorded result. The reasons for having none are part of the verdict.
@@ -187,7 +187,7 @@ func (g *Guard) replay(v *visit, verdict Verdict, op *Operation) *Result {
 	if op.Owed() {
 		delivered = op
 	}
-	return g.result(verdict, answer, g.text(v, verdict, tell), delivered)
+	return g.result(verdict, answer, text(v.Tool.Name, verdict, tell), delivered)
 }
 
 // differs names the arguments in which a call and an operation differ; none where the operation's are gone.
@@ -207,7 +207,7 @@ func (g *Guard) differs(v *visit, op *Operation) []string {
 func (g *Guard) refuse(v *visit, r Reason, what string) *Result {
 	verdict := g.verdict(v, nil, Blocked, r)
 	g.event(v, verdict)
-	return g.result(verdict, registry.Answer{}, g.text(v, verdict, told{what: what}), nil)
+	return g.result(verdict, registry.Answer{}, text(v.Tool.Name, verdict, told{what: what}), nil)
 }
 
 // unavailable answers a call that could not be recorded, so that the tool was not called.
@@ -246,7 +246,7 @@ func (g *Guard) read(v *visit, would *Verdict) *Result {
 	res.Guarded = false
 	if r.err != nil {
 		res.Verdict.Outcome, res.Verdict.Reason = Blocked, ReasonToolUnavailable
-		res.Text = g.text(v, res.Verdict, told{what: plain(r.err)})
+		res.Text = text(v.Tool.Name, res.Verdict, told{what: plain(r.err)})
 		res.Answer = registry.Answer{}
 	}
 	return res
@@ -266,8 +266,8 @@ func (g *Guard) would(v *visit, d decision) *Verdict {
 	return &verdict
 }
 
-func (g *Guard) result(verdict Verdict, a registry.Answer, text string, delivered *Operation) *Result {
-	r := &Result{Verdict: verdict, Answer: a, Text: text, Guarded: !g.observe, Delivered: func() {}}
+func (g *Guard) result(verdict Verdict, a registry.Answer, says string, delivered *Operation) *Result {
+	r := &Result{Verdict: verdict, Answer: a, Text: says, Guarded: !g.observe, Delivered: func() {}}
 	if delivered != nil {
 		r.Delivered = g.deliver(delivered)
 	}

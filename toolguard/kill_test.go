@@ -87,6 +87,11 @@ func killedAt(t *testing.T, tool registry.Tool, point int, after bool) {
 	if len(w.effects) > 1 {
 		t.Errorf("%d effects: %v", len(w.effects), w.effects)
 	}
+	want := 3 // every call that left a trace has its audit event, the one that was never answered too
+	if point == 0 && !after {
+		want = 2
+	}
+	w.wantEvents(toolguard.EventCall, want)
 	close(buried)
 	old.Close(context.Background())
 	w.close()

@@ -503,3 +503,50 @@ func TestVerifyNamesTheBreak(t *testing.T) {
 		}
 	})
 }
+
+// Two processes decide about one call at the same moment: whoever writes second decides again.
+func TestSecondWriterDecidesAgain(t *testing.T) {
+	for _, first := range []string{"not there", "failed"} {
+		t.Run(first, func(t *testing.T) {
+			in(t, func(w *world) {
+				w.tool(pay)
+				if first == "failed" {
+					w.next(refused("invalid"))
+					w.call("pay", invoice, event("evt 1"))
+				}
+				other := &world{t: t, store: w.store}
+				other.open()
+				other.tool(pay)
+				var once sync.Once
+				w.seam.at = func(after bool) {
+					if !after {
+						once.Do(func() { other.want(other.call("pay", invoice, event("evt 1")), "fresh//succeeded") })
+					}
+				}
+				w.want(w.call("pay", invoice, event("evt 1")), "replayed/done/succeeded")
+				if n := len(w.effects) + len(other.effects); n != 1 {
+					t.Errorf("%d effects", n)
+				}
+			})
+		})
+	}
+}
+
+// A new call about the same target under another run is fenced off as well.
+func TestSecondWriterOfAnotherRun(t *testing.T) {
+	in(t, func(w *world) {
+		spec := pay
+		spec.Policy.OncePer = []string{"run", "/invoice_id"}
+		w.tool(spec)
+		other := &world{t: t, store: w.store}
+		other.open()
+		other.tool(spec)
+		var once sync.Once
+		w.seam.at = func(after bool) {
+			if !after {
+				once.Do(func() { other.want(other.send("pay", invoice, run("r2")), "fresh//succeeded") })
+			}
+		}
+		w.want(w.call("pay", invoice, run("r1")), "replayed/done/succeeded")
+	})
+}

@@ -6,127 +6,156 @@ import (
 	"time"
 )
 
-// told is what a text may tell besides its verdict.
+// told is what a text tells besides its verdict. Every member may be zero.
 type told struct {
-	op      *Operation   // the operation that answered or stands in the way
-	what    string       // the fault, in words
-	says    string       // the tool's own words
-	pointer string       // the value that two calls share
-	result  string       // the earlier result, in words
-	since   []*Operation // what was written since
+	op       *Operation   // the operation that answered or stands in the way
+	what     string       // the fault, in words
+	says     string       // what came back from the tool
+	answered bool         // these are the tool's own words
+	pointer  string       // the value that two calls share
+	result   string       // the earlier result, in words
+	since    []*Operation // what was written since
 }
 
-// text is what the reader of an answer is told: what happened, when, and what to do. This file is the only place
-// where such texts are made. They never suggest to send again and never show a way round the guard.
-func (g *Guard) text(v *visit, verdict Verdict, t told) string {
-	return Text(v.Tool.Name, verdict, t.op, t.what, t.says, t.pointer, t.result, t.since)
+// speech is a text in the making. This file is the only place where such texts are made: what happened, when,
+// and what to do. They never suggest to send again and never show a way round the guard.
+type speech struct {
+	strings.Builder
+	tool string
+	v    Verdict
+	told
 }
 
-// Text makes the text of a verdict on a call of the named tool. op, what, says, pointer, result and since may be zero.
-func Text(tool string, v Verdict, op *Operation, what, says, pointer, result string, since []*Operation) string {
-	var b strings.Builder
-	add := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
+// text is what the reader of an answer is told.
+func text(tool string, v Verdict, t told) string {
+	s := &speech{tool: tool, v: v, told: t}
 	switch v.Outcome {
 	case Fresh:
-		add("Done. %s returned nothing; this is the receipt: done at %s, key %s.", tool, when(v.SettledAt), v.Key)
+		s.add("Done. %s returned nothing; this is the receipt: done%s, key %s.", tool, at(v.SettledAt), v.Key)
 	case Replayed:
-		add("ALREADY DONE, not repeated. %s was done%s", tool, at(v.SettledAt))
-		if op != nil && op.DownstreamID != "" {
-			add(" (%s)", op.DownstreamID)
-		}
-		add(".")
-		switch v.Reason {
-		case ReasonBodyExpired:
-			add(" Its result is no longer kept.")
-		case ReasonBodyNotStored:
-			add(" Its result was too large to keep.")
-		default:
-			add(" The result below is the recorded one.")
-		}
-		if len(v.Differs) > 0 {
-			add(" This call differs in %s; the recorded call stands.", fields(v.Differs))
-		}
-		if len(since) > 0 {
-			add(" Since then these were called: %s.", names(since))
-		}
-		add(" Go on with it as done.")
+		s.replayed()
 	case Pending:
-		pending(add, tool, v, says)
+		s.pending()
 	case Escalated:
-		add("OUTCOME UNKNOWN. %s was sent%s and may have been done; nobody can tell from here.", tool, sentAt(op))
-		quote(add, says)
+		s.add("OUTCOME UNKNOWN. %s was sent%s and may have been done; nobody can tell from here.", tool, sentAt(t.op))
+		s.quote()
 		if v.Reason == ReasonAttemptsSpent {
-			add(" It was sent as often as is allowed.")
+			s.add(" It was sent as often as is allowed.")
 		}
-		add(" It will not be sent again by itself. A person has to find out (key %s). Tell the user that this is open, and do not do it in another way.", v.Key)
+		s.add(" It will not be sent again by itself. A person has to find out (key %s). Tell the user that this is open, and do not do it in another way.", v.Key)
 	case Blocked:
-		blocked(add, tool, v, op, what, says, pointer, result)
+		s.blocked()
 	}
-	return b.String()
+	return s.String()
 }
 
-func pending(add func(string, ...any), tool string, v Verdict, says string) {
-	switch v.Reason {
-	case ReasonReconciling:
-		add("OUTCOME NOT KNOWN YET. %s was sent and may have been done; it is being found out.", tool)
-		quote(add, says)
+func (s *speech) add(format string, args ...any) { fmt.Fprintf(s, format, args...) }
+
+func (s *speech) replayed() {
+	s.add("ALREADY DONE, not repeated. %s was done%s", s.tool, at(s.v.SettledAt))
+	if s.op != nil && s.op.DownstreamID != "" {
+		s.add(" (%s)", s.op.DownstreamID)
+	}
+	switch s.v.Reason {
+	case ReasonBodyExpired:
+		s.add(". Its result is no longer kept.")
+	case ReasonBodyNotStored:
+		s.add(". Its result was not kept.")
 	default:
-		add("STILL RUNNING. %s was started%s and has not answered yet; it goes on by itself.", tool, at(v.RecordedAt))
+		s.add(". The result below is the recorded one.")
 	}
-	add(" Do not do it in another way.")
-	if v.RetryAfterMS > 0 {
-		add(" More will be known in about %s.", (time.Duration(v.RetryAfterMS) * time.Millisecond).Round(time.Second))
+	if len(s.v.Differs) > 0 {
+		s.add(" This call differs in %s; the recorded call stands.", fields(s.v.Differs))
 	}
-	add(" Calling %s again with the same arguments shows how it stands and sends nothing twice (key %s).", tool, v.Key)
+	if len(s.since) > 0 {
+		s.add(" Called since then: %s.", names(s.since))
+	}
+	s.add(" Go on with it as done.")
 }
 
-func blocked(add func(string, ...any), tool string, v Verdict, op *Operation, what, says, pointer, result string) {
+func (s *speech) pending() {
+	if s.v.Reason == ReasonReconciling {
+		s.add("OUTCOME NOT KNOWN YET. %s was sent%s and may have been done; it is being found out.", s.tool, sentAt(s.op))
+		s.quote()
+	} else {
+		s.add("STILL RUNNING. %s was started%s and has not answered yet; it goes on by itself.", s.tool, sentAt(s.op))
+	}
+	s.add(" Do not do it in another way.")
+	if s.v.RetryAfterMS > 0 {
+		s.add(" More will be known in about %s.", (time.Duration(s.v.RetryAfterMS) * time.Millisecond).Round(time.Second))
+	}
+	s.add(" Calling %s again with the same arguments shows how it stands and sends nothing twice (key %s).", s.tool, s.v.Key)
+}
+
+func (s *speech) blocked() {
+	tool, v := s.tool, s.v
+	what := strings.TrimSuffix(s.what, ".")
 	switch v.Reason {
 	case ReasonInvalidArguments:
-		add("NOT SENT. The arguments are not valid for %s: %s. Correct them and call it again.", tool, strings.TrimSuffix(what, "."))
+		s.add("NOT SENT. The arguments are not valid for %s: %s. Correct them and call it again.", tool, what)
 	case ReasonContextRequired:
-		add("NOT SENT. %s needs something that did not come with this call: %s. The host that runs this session, or the arguments, must supply it; tell the user.", tool, strings.TrimSuffix(what, "."))
+		s.add("NOT SENT. %s needs something that did not come with this call: %s. The host that runs this session, or the arguments, must supply it; tell the user.", tool, what)
 	case ReasonContextConflict:
-		add("NOT SENT. Two sources disagree about the %s of this call, so it cannot be told which work it belongs to. Tell the user.", what)
+		s.add("NOT SENT. Two sources disagree about the %s of this call, so it cannot be told which work it belongs to. Tell the user.", what)
 	case ReasonDenied:
-		add("NOT SENT. The operator does not allow %s to be called. Tell the user if it is needed.", tool)
+		s.add("NOT SENT. The operator does not allow %s to be called. Tell the user if it is needed.", tool)
 	case ReasonStoreUnavailable:
-		add("NOT SENT. The record of what was done cannot be written at the moment, and without it %s is not called. Nothing happened. Tell the user.", tool)
+		s.add("NOT SENT. The record of what was done cannot be written at the moment, and without it %s is not called. Nothing happened. Tell the user.", tool)
 	case ReasonToolUnavailable:
-		add("NOT SENT. %s cannot be reached at the moment", tool)
-		if says != "" || what != "" {
-			add(": %s", strings.TrimSuffix(cmpOr(what, says), "."))
+		s.add("NOT SENT. %s cannot be reached at the moment", tool)
+		if why := cmpOr(what, strings.TrimSuffix(s.says, ".")); why != "" {
+			s.add(": %s", why)
 		}
-		add(". Nothing happened. It may be called later.")
+		s.add(". Nothing happened. It may be called later.")
 	case ReasonRefused:
-		add("NOT DONE. The same call of %s, made at the same time, was refused by the tool.", tool)
-		quote(add, says)
-		add(" Nothing happened.")
+		s.add("NOT DONE. The same call of %s, made at the same time, was refused by the tool.", tool)
+		s.quote()
+		s.add(" Nothing happened.")
 	case ReasonAbandoned:
-		add("NOT SENT. A person gave this %s up%s. Only a person can open it again; tell the user if it is still wanted.", tool, decidedAt(op))
+		s.add("NOT SENT. A person gave this %s up%s. Only a person can open it again; tell the user if it is still wanted.", tool, decidedAt(s.op))
 	case ReasonArgumentsChanged:
-		add("NOT SENT. This %s is on record with other arguments", tool)
+		s.add("NOT SENT. This %s is on record with other arguments", tool)
 		if len(v.Differs) > 0 {
-			add(": %s differs", fields(v.Differs))
+			s.add(" (they differ in %s)", fields(v.Differs))
 		}
-		add(". The one on record %s.", state(op))
-		earlier(add, result)
-		add(" It is not changed by calling again. If the new arguments are really wanted, tell the user; a person can allow them.")
+		s.add(". The one on record %s.", state(s.op))
+		s.earlier()
+		s.add(" It is not changed by calling again. If the new arguments are really wanted, tell the user; a person can allow them.")
 	case ReasonEarlierUnknown:
-		if pointer != "" {
-			add("NOT SENT. An earlier call of %s with the same %s but other arguments %s.", tool, field(pointer), state(op))
-		} else {
-			add("NOT SENT. An earlier call of %s on the same target %s.", tool, state(op))
-		}
-		if len(v.Differs) > 0 {
-			add(" The two differ in %s.", fields(v.Differs))
-		}
-		if op != nil && op.Owed() {
-			earlier(add, result)
-			add(" You had not been told. If this call is wanted besides the earlier one, make it now.")
-		} else {
-			add(" This one is held back until it is known what became of that one (key %s), so that the same is not done twice. Tell the user.", v.Key)
-		}
+		s.held()
+	}
+}
+
+func (s *speech) held() {
+	if s.pointer != "" {
+		s.add("NOT SENT. An earlier call of %s with the same %s but other arguments %s.", s.tool, field(s.pointer), state(s.op))
+	} else {
+		s.add("NOT SENT. An earlier call of %s on the same target %s.", s.tool, state(s.op))
+	}
+	if len(s.v.Differs) > 0 {
+		s.add(" The two differ in %s.", fields(s.v.Differs))
+	}
+	if s.op != nil && s.op.Owed() {
+		s.earlier()
+		s.add(" You had not been told. If this call is wanted besides the earlier one, make it now.")
+		return
+	}
+	s.add(" This one is held back until it is known what became of that one (key %s), so that the same is not done twice. Tell the user.", s.v.Key)
+}
+
+func (s *speech) earlier() {
+	if s.result != "" {
+		s.add(" Its result: %s", quoted(s.result, 1500))
+	}
+}
+
+func (s *speech) quote() {
+	switch {
+	case s.says == "":
+	case s.answered:
+		s.add(" The tool said: %s", quoted(s.says, maxSays))
+	default:
+		s.add(" What is known: %s.", strings.TrimSuffix(s.says, "."))
 	}
 }
 
@@ -145,18 +174,6 @@ func state(op *Operation) string {
 		return "was given up by a person"
 	}
 	return "was sent" + sentAt(op) + " and may have been done"
-}
-
-func earlier(add func(string, ...any), result string) {
-	if result != "" {
-		add(" Its result: %s", quoted(result, 1500))
-	}
-}
-
-func quote(add func(string, ...any), says string) {
-	if says != "" {
-		add(" The tool said: %s", quoted(says, maxSays))
-	}
 }
 
 // quoted is foreign text, cut to n bytes, marked as such.
@@ -192,18 +209,11 @@ func names(ops []*Operation) string {
 	return strings.Join(parts, ", ")
 }
 
-func when(t *time.Time) string {
-	if t == nil || t.IsZero() {
-		return "a time not recorded"
-	}
-	return t.UTC().Format(time.RFC3339)
-}
-
 func at(t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
 	}
-	return " at " + when(t)
+	return " at " + t.UTC().Format(time.RFC3339)
 }
 
 func sentAt(op *Operation) string {
