@@ -98,7 +98,6 @@ type visit struct {
 	entity  string
 	arrived uint64
 	until   time.Time // how long the caller waits
-	would   *Verdict  // observe mode: what would have been answered
 }
 
 // Do answers one call: with the tool's own answer, with the recorded one, or with what stands in the way. It

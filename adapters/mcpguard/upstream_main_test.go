@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -28,7 +27,6 @@ func TestMain(m *testing.M) {
 // toolServer is a small MCP server. Every tool misbehaves in its own way; mode says how the server as a whole does.
 type toolServer struct {
 	mode  string
-	mu    sync.Mutex
 	extra []string             // tools added later
 	held  map[string][]rpcCall // calls that wait for release
 }
