@@ -5,7 +5,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"toolguard.dev/keyderive"
 )
@@ -48,6 +50,8 @@ type Event struct {
 	Hash string `json:"hash"`
 
 	Seq uint64 `json:"-"` // the store's own sequence, for paging
+
+	parts *[4][]byte // its canonical JSON but for chain, prev, seq and hash: see Prepare
 }
 
 // EventType names what an event records.
@@ -67,10 +71,106 @@ const (
 // Link places the event in its chain, behind the event whose hash is prev, and computes its hash. The first
 // event of a chain has prev "" and seq 1. Stores call it, in the order in which they commit.
 func (e *Event) Link(chain string, seq uint64, prev string) error {
+	if e.parts == nil {
+		if err := e.Prepare(); err != nil {
+			return err
+		}
+	}
 	e.Chain, e.ChainSeq, e.Prev = chain, seq, prev
-	hash, err := e.sum()
-	e.Hash = hash
-	return err
+	b := append(make([]byte, 0, 1024), e.parts[0]...)
+	b = appendMember(b, "chain", chain)
+	b = append(b, e.parts[1]...)
+	b = appendText(b, "prev", prev)
+	b = append(b, e.parts[2]...)
+	b = strconv.AppendUint(append(b, `,"seq":`...), seq, 10)
+	b = append(append(b, e.parts[3]...), '}')
+	b[0] = '{' // in the place of the first comma
+	sum := sha256.Sum256(b)
+	e.Hash = hex.EncodeToString(sum[:])
+	return nil
+}
+
+// Prepare does the part of [Event.Link] that needs no order, so that a store can do it ahead. The event must not be
+// changed any more then.
+func (e *Event) Prepare() error {
+	var detail []byte
+	if len(e.Detail) > 0 {
+		text, err := json.Marshal(e.Detail)
+		if err == nil {
+			detail, err = keyderive.Canonical(text)
+		}
+		if err != nil {
+			return fmt.Errorf("event: %w", err)
+		}
+	}
+	when, err := e.Time.MarshalJSON()
+	if err != nil {
+		return fmt.Errorf("event: %w", err)
+	}
+	// The members in the order of RFC 8785. A test holds this list against the struct.
+	b := make([]byte, 0, 768)
+	b = appendText(b, "actor", e.Actor)
+	b = appendText(b, "approval", e.Approval)
+	b = appendNumber(b, "attempt", e.Attempt)
+	b = appendText(b, "call_id", e.CallID)
+	first := len(b)
+	b = appendText(b, "client", e.Client)
+	b = appendRaw(b, "detail", detail)
+	b = appendText(b, "digest", e.Digest)
+	b = appendText(b, "downstream_id", e.DownstreamID)
+	b = appendText(b, "key", e.Key)
+	b = appendNumber(b, "occurrence", e.Occurrence)
+	b = appendText(b, "outcome", string(e.Outcome))
+	b = appendText(b, "policy", e.Policy)
+	second := len(b)
+	b = appendText(b, "reason", string(e.Reason))
+	b = appendText(b, "request", e.Request)
+	b = appendText(b, "reviewer", e.Reviewer)
+	b = appendText(b, "run", e.Run)
+	third := len(b)
+	b = appendText(b, "session", e.Session)
+	b = appendText(b, "source_event", e.SourceEvent)
+	b = appendText(b, "status", string(e.Status))
+	b = appendText(b, "step", e.Step)
+	b = appendText(b, "tenant", e.Tenant)
+	b = appendRaw(b, "time", when)
+	b = appendText(b, "tool", e.Tool)
+	b = appendMember(b, "type", string(e.Type))
+	b = appendText(b, "workflow", e.Workflow)
+	e.parts = &[4][]byte{b[:first], b[first:second], b[second:third], b[third:]}
+	return nil
+}
+
+// appendMember writes a member behind a comma.
+func appendMember(b []byte, name, value string) []byte {
+	b = append(append(append(b, `,"`...), name...), `":`...)
+	if !utf8.ValidString(value) {
+		quoted, _ := json.Marshal(value) // as it will be read back
+		canonical, _ := keyderive.Canonical(quoted)
+		return append(b, canonical...)
+	}
+	return keyderive.AppendCanonical(b, value)
+}
+
+func appendText(b []byte, name, value string) []byte {
+	if value == "" {
+		return b
+	}
+	return appendMember(b, name, value)
+}
+
+func appendNumber(b []byte, name string, n int) []byte {
+	if n == 0 {
+		return b
+	}
+	return strconv.AppendInt(append(append(append(b, `,"`...), name...), `":`...), int64(n), 10)
+}
+
+func appendRaw(b []byte, name string, value []byte) []byte {
+	if len(value) == 0 {
+		return b
+	}
+	return append(append(append(append(b, `,"`...), name...), `":`...), value...)
 }
 
 // detail adds a member to Detail.
@@ -81,7 +181,8 @@ func (e *Event) detail(name string, value any) {
 	e.Detail[name] = value
 }
 
-// sum is the hex SHA-256 over the canonical JSON of the event without its hash.
+// sum is the hex SHA-256 over the canonical JSON of the event without its hash, computed the plain way: [Verify] checks
+// with it what Link wrote.
 func (e *Event) sum() (string, error) {
 	c := *e
 	c.Hash = ""

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"log/slog"
-	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,12 +24,12 @@ type Guard struct {
 	process string
 
 	rooms    rooms
+	marks    marks
 	arrivals atomic.Uint64
 
 	mu      sync.Mutex
 	tools   map[string]*Tool
-	flights map[string]*flight   // by operation key
-	marks   map[string]time.Time // deliveries whose lazy write may not be visible yet
+	flights map[string]*flight // by operation key
 	timers  map[string]*time.Timer
 	running sync.WaitGroup // attempts whose outcome is not recorded
 	closing chan struct{}
@@ -51,7 +50,7 @@ func Open(ctx context.Context, store Store, o *Options) (*Guard, error) {
 	}
 	g := &Guard{
 		store: store, log: o.Log, observe: o.Observe, process: o.Process,
-		tools: map[string]*Tool{}, flights: map[string]*flight{}, marks: map[string]time.Time{}, timers: map[string]*time.Timer{}, closing: make(chan struct{}),
+		tools: map[string]*Tool{}, flights: map[string]*flight{}, timers: map[string]*time.Timer{}, closing: make(chan struct{}),
 	}
 	if g.log == nil {
 		g.log = slog.Default()
@@ -300,16 +299,9 @@ func (g *Guard) sit(v *visit, done <-chan struct{}, at time.Time) bool {
 func (g *Guard) deliver(op *Operation) func() {
 	return sync.OnceFunc(func() {
 		now := time.Now()
-		g.mu.Lock()
-		if _, marked := g.marks[op.Key]; marked {
-			g.mu.Unlock()
+		if !g.marks.add(op.Key, now) {
 			return
 		}
-		g.marks[op.Key] = now
-		if len(g.marks) > 4096 {
-			maps.DeleteFunc(g.marks, func(_ string, at time.Time) bool { return now.Sub(at) > 5*LazyDelay })
-		}
-		g.mu.Unlock()
 		op := op.clone()
 		op.Delivered = now
 		w := g.write(op)

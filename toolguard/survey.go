@@ -157,13 +157,7 @@ func (g *Guard) operations(ctx context.Context, q Query) (Page, error) {
 	if err != nil {
 		return page, err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, op := range page.Operations {
-		if at, ok := g.marks[op.Key]; ok && op.Delivered.IsZero() {
-			op.Delivered = at
-		}
-	}
+	g.marks.show(page.Operations)
 	return page, nil
 }
 

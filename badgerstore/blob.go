@@ -1,0 +1,151 @@
+package badgerstore
+
+import (
+	"encoding/binary"
+	"time"
+
+	"toolguard.dev/toolguard"
+)
+
+// A blob is a body or a document, cut into parts that stay below Badger's value threshold. Each part begins with
+// the sequence that wrote it and the number of parts.
+const (
+	partSize = 900 << 10
+	partHead = 9
+
+	// MaxBody is how many bytes a body (arguments and result together) or a document may have.
+	MaxBody  = 4 << 20
+	maxParts = (MaxBody+MaxBody/6+64)/partSize + 1 // what cannot be packed grows by a sixth at worst
+)
+
+// blob is content on its way to the disk, already cut.
+type blob struct {
+	parts   [][]byte
+	expires uint64 // Badger's unit: seconds
+}
+
+// newBlob cuts head and pieces, one after the other, into parts.
+func newBlob(head []byte, pieces ...[]byte) *blob {
+	size := len(head)
+	for _, p := range pieces {
+		size += len(p)
+	}
+	b := &blob{}
+	var part []byte
+	for _, p := range append([][]byte{head}, pieces...) {
+		for {
+			if part == nil {
+				part = make([]byte, partHead, partHead+min(size, partSize))
+			}
+			n := min(len(p), partHead+partSize-len(part))
+			part, p, size = append(part, p[:n]...), p[n:], size-n
+			if len(p) == 0 {
+				break
+			}
+			b.parts, part = append(b.parts, part), nil
+		}
+	}
+	b.parts = append(b.parts, part)
+	return b
+}
+
+func (b *blob) size() int {
+	n := 0
+	for _, p := range b.parts {
+		n += len(p)
+	}
+	return n
+}
+
+// entries stamps the parts with seq and makes entries of them; parts left over from an older, longer blob go.
+func (b *blob) entries(prefix byte, name string, seq uint64, older int) []entry {
+	var es []entry
+	for i, p := range b.parts {
+		binary.BigEndian.PutUint64(p, seq)
+		p[8] = byte(len(b.parts))
+		es = append(es, entry{key: partKey(prefix, name, i), value: p, expires: b.expires})
+	}
+	for i := len(b.parts); i < older; i++ {
+		es = append(es, entry{key: partKey(prefix, name, i), gone: true})
+	}
+	return es
+}
+
+// blobHead reads the sequence and the number of parts out of a blob's first part.
+func blobHead(b []byte) (seq uint64, parts int, err error) {
+	s := scanner{rest: b}
+	seq, parts = s.uint64(), int(s.byte())
+	if s.bad || parts < 1 || parts > maxParts {
+		return 0, 0, errDamaged
+	}
+	return seq, parts, nil
+}
+
+// A body: when it expires (Unix nanoseconds, 0: never) | which members are there | packed: length of the arguments | both
+const (
+	bodyArguments = 1 << iota
+	bodyResult
+)
+
+func encodeBody(body *toolguard.Body, until time.Time) *blob {
+	head := make([]byte, 9)
+	binary.BigEndian.PutUint64(head, exactly(until))
+	if body.Arguments != nil {
+		head[8] |= bodyArguments
+	}
+	if body.Result != nil {
+		head[8] |= bodyResult
+	}
+	both := make([]byte, 0, binary.MaxVarintLen32+len(body.Arguments)+len(body.Result))
+	both = append(appendName(both, body.Arguments), body.Result...)
+	b := newBlob(head, pack(0, both))
+	b.expires = expiry(until)
+	return b
+}
+
+// exactly is t in Unix nanoseconds, and 0 for never.
+func exactly(t time.Time) uint64 {
+	if t.IsZero() {
+		return 0
+	}
+	return uint64(max(1, t.UnixNano()))
+}
+
+// expiry is t in Badger's whole seconds, not before t; 0 for never.
+func expiry(t time.Time) uint64 {
+	if t.IsZero() {
+		return 0
+	}
+	return uint64(max(0, t.Unix())) + 1
+}
+
+// expired compares what exactly made with now.
+func expired(until uint64, now time.Time) bool { return until != 0 && exactly(now) >= until }
+
+func decodeBody(b []byte, now time.Time) (toolguard.Body, error) {
+	s := scanner{rest: b}
+	until, there := s.uint64(), s.byte()
+	if s.bad {
+		return toolguard.Body{}, errDamaged
+	}
+	if expired(until, now) {
+		return toolguard.Body{}, toolguard.ErrNotFound
+	}
+	both, err := unpack(s.rest)
+	if err != nil {
+		return toolguard.Body{}, err
+	}
+	s = scanner{rest: both}
+	arguments := s.name()
+	if s.bad {
+		return toolguard.Body{}, errDamaged
+	}
+	var body toolguard.Body
+	if there&bodyArguments != 0 {
+		body.Arguments = arguments
+	}
+	if there&bodyResult != 0 {
+		body.Result = s.rest
+	}
+	return body, nil
+}

@@ -1,0 +1,201 @@
+package badgerstore
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"toolguard.dev/toolguard"
+)
+
+const (
+	// MaxWrite is how many bytes one write may take on disk, in all.
+	MaxWrite = MaxBody + 512<<10
+
+	maxValue = valueThreshold - 1 // of a value in one piece; an operation, or a write's events, may have half of that
+	maxName  = 4 << 10
+	maxToken = 64
+
+	laneBytes  = 2 << 10 // more than a lane of usual keys takes
+	chainBytes = 512
+	entryBytes = 64 // what Badger adds to each key and value
+
+	tokenLife = 10 * time.Minute // of writes without an operation
+)
+
+// change is a write on its way to the disk. Whatever needs no order is done in the caller's goroutine: what is left
+// to the committer is to compare, to number and to link.
+type change struct {
+	token string
+	lazy  bool
+	size  int
+
+	key        string // of the operation; "" for none
+	rev        uint64 // that it must have
+	tenant     string
+	intent     string
+	occurrence int
+	record     []byte
+	listing    *listing
+	dispatch   bool
+	lanes      []string
+	call       string
+	callUntil  time.Time
+	body       *blob
+
+	fence string
+	since uint64
+
+	events []toolguard.Event
+	texts  []byte // of the events, packed, without what linking fills in
+
+	document    string
+	data        *blob
+	documentRev uint64
+
+	done     chan struct{} // closed when what follows is set
+	err      error
+	replayed bool // it was stored already
+	older    int  // parts of the document it replaces
+	head     head // of the operation
+}
+
+// newChange encodes w and refuses what can never be stored.
+func newChange(w *toolguard.Write) (*change, error) {
+	c := &change{token: w.Token, lazy: w.Lazy, fence: w.Fence, since: w.FenceSince, done: make(chan struct{})}
+	if len(w.Token) > maxToken {
+		return nil, tooLarge("the token", len(w.Token), maxToken)
+	}
+	if err := checkNames(w); err != nil {
+		return nil, err
+	}
+	if w.Operation != nil {
+		if err := c.setOperation(w); err != nil {
+			return nil, err
+		}
+	} else if w.Body != nil {
+		return nil, fmt.Errorf("ledger: a body without an operation")
+	}
+	if w.Document != "" {
+		if len(w.Data) > MaxBody {
+			return nil, tooLarge("the document", len(w.Data), MaxBody)
+		}
+		c.document, c.documentRev, c.data = w.Document, w.DocumentRev, newBlob(nil, pack(0, w.Data))
+		c.size += c.data.size() + maxParts*(entryBytes+len(c.document))
+	}
+	if err := c.setEvents(w.Events); err != nil {
+		return nil, err
+	}
+	if c.size > MaxWrite {
+		return nil, tooLarge("the write", c.size, MaxWrite)
+	}
+	return c, nil
+}
+
+func (c *change) setOperation(w *toolguard.Write) error {
+	op := w.Operation
+	if op.Key == "" {
+		return fmt.Errorf("ledger: an operation without a key")
+	}
+	c.key, c.rev, c.tenant = op.Key, op.Rev, op.Facts.Tenant
+	c.intent, c.occurrence = op.Intent, op.Occurrence
+	c.dispatch, c.lanes, c.call, c.callUntil = w.Dispatch, w.Lanes, w.Call, w.CallUntil
+	if !w.Dispatch {
+		c.lanes = nil
+	} else if c.lazy {
+		c.lanes = slices.Clone(w.Lanes)
+	}
+	if w.Open {
+		c.listing = &listing{key: op.Key, tenant: op.Facts.Tenant, workflow: op.Facts.Workflow, action: op.Action, subject: op.Subject, holding: w.Holding}
+	}
+	var size int
+	var err error
+	if c.record, size, err = encodeRecord(op, w.Token); err != nil {
+		return err
+	}
+	if size > maxValue/2 {
+		return tooLarge("the operation", size, maxValue/2)
+	}
+	c.size += len(c.record) + 6*(entryBytes+len(op.Key)+len(c.tenant)) + 2*len(op.Intent) + len(op.Subject) + len(c.call)
+	for _, l := range c.lanes {
+		c.size += laneBytes + laneLength*len(op.Key) + len(l)
+	}
+	if w.Body != nil {
+		if n := len(w.Body.Arguments) + len(w.Body.Result); n > MaxBody {
+			return tooLarge("the body", n, MaxBody)
+		}
+		c.body = encodeBody(w.Body, w.BodyUntil)
+		c.size += c.body.size() + maxParts*(entryBytes+len(op.Key))
+	}
+	return nil
+}
+
+func (c *change) setEvents(events []toolguard.Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	var size int
+	var err error
+	if c.texts, size, err = encodeEvents(events); err != nil {
+		return err
+	}
+	if size > maxValue/2 {
+		return tooLarge("the events", size, maxValue/2)
+	}
+	c.events = slices.Clone(events)
+	for i := range events {
+		c.size += chainBytes + len(events[i].Tenant)
+		if c.lazy && events[i].Detail != nil { // the caller may go on to change it
+			if c.events[i], err = settled(&events[i]); err != nil {
+				return err
+			}
+		}
+	}
+	c.size += len(c.texts) + entryBytes
+	return nil
+}
+
+// journal is the entry, without its key, of c's linked events and of what c creates; without a value if there is neither.
+func (c *change) journal(create bool) (e entry, err error) {
+	create = create && c.key != ""
+	if !create && len(c.events) == 0 {
+		return e, nil
+	}
+	tenant, key := "", ""
+	if create {
+		e.mark, tenant, key = markCreated, c.tenant, c.key
+	}
+	e.value, err = encodeJournal(tenant, key, c.events, c.texts)
+	return e, err
+}
+
+// stamp tells the caller what became of its write.
+func (c *change) stamp(w *toolguard.Write) {
+	if w.Operation != nil {
+		w.Operation.Rev, w.Operation.Dispatched, w.Operation.Token = c.head.rev, c.head.dispatched, c.token
+	}
+	if !c.replayed {
+		copy(w.Events, c.events)
+	}
+}
+
+func checkNames(w *toolguard.Write) error {
+	var room [16]string
+	names := append(append(room[:0], w.Call, w.Fence, w.Document), w.Lanes...)
+	if op := w.Operation; op != nil {
+		names = append(names, op.Key, op.Intent, op.Facts.Tenant, op.Facts.Workflow, op.Action, op.Subject)
+	}
+	for i := range w.Events {
+		names = append(names, w.Events[i].Tenant)
+	}
+	for _, n := range names {
+		if len(n) > maxName {
+			return tooLarge("a name", len(n), maxName)
+		}
+	}
+	return nil
+}
+
+func tooLarge(what string, size, limit int) error {
+	return fmt.Errorf("%w: %s has %d bytes, %d are allowed", toolguard.ErrTooLarge, what, size, limit)
+}

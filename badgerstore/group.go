@@ -1,0 +1,157 @@
+package badgerstore
+
+import (
+	"encoding/binary"
+
+	"toolguard.dev/toolguard"
+)
+
+const (
+	groupChanges = 512
+	groupBytes   = MaxWrite + 64<<10 // below the 15 % of a memory table that Badger takes at once
+)
+
+// entry is one key of a group.
+type entry struct {
+	key, value []byte
+	expires    uint64 // Unix seconds; 0: never
+	mark       byte
+	gone       bool // delete it
+}
+
+// group is the writes that go to disk together, and what they change, until reads see it.
+type group struct {
+	changes []*change
+	entries []entry
+	size    int
+	seq     uint64 // of the last write
+	waits   bool   // somebody waits for it
+	refuse  error  // why nothing may be added
+
+	heads     map[string]head // by operation
+	listings  map[string]*listing
+	intents   map[string]intentHead // by key in Badger
+	lanes     map[string][]slot     // by key in Badger
+	documents map[string]documentHead
+	tokens    map[string]bool
+	chains    map[string]bool // that grew
+}
+
+type documentHead struct {
+	rev   uint64
+	parts int
+}
+
+// set puts a value into a map that may not be made yet: most groups need few of theirs.
+func set[V any](m *map[string]V, key string, v V) {
+	if *m == nil {
+		*m = map[string]V{}
+	}
+	(*m)[key] = v
+}
+
+// takes reports whether c still fits.
+func (g *group) takes(c *change) bool {
+	return len(g.changes) == 0 || len(g.changes) < groupChanges && g.size+c.size <= groupBytes
+}
+
+// full reports whether the group should not wait for more.
+func (g *group) full() bool { return len(g.changes) >= groupChanges }
+
+func (g *group) put(key, value []byte) { g.entries = append(g.entries, entry{key: key, value: value}) }
+
+// occurrence adds the entries by which a new operation is found by its intent, whose head is old, if it is found.
+func (g *group) occurrence(c *change, old intentHead, found bool) {
+	next := intentHead{occurrence: c.occurrence, key: c.key, several: found}
+	if found {
+		if !old.several {
+			g.put(repeatKey(c.intent, c.tenant, old.occurrence, old.key), nil)
+		}
+		g.put(repeatKey(c.intent, c.tenant, c.occurrence, c.key), nil)
+		if old.occurrence > next.occurrence {
+			next.occurrence, next.key = old.occurrence, old.key
+		}
+	}
+	key := scopedKey(prefixIntent, c.intent, c.tenant)
+	set(&g.intents, string(key), next)
+	g.put(key, next.encode())
+}
+
+// operation adds the entries of c's operation, whose stored head is old, and notes its new one.
+func (g *group) operation(c *change, old head, seq uint64) {
+	h := head{rev: seq, dispatched: old.dispatched, created: old.created, token: c.token, parts: old.parts, listing: c.listing}
+	if old.rev == 0 {
+		h.created = seq
+	}
+	if c.dispatch {
+		h.dispatched = seq
+	}
+	if c.body != nil {
+		g.entries = append(g.entries, c.body.entries(prefixBody, c.key, seq, old.parts)...)
+		h.parts = len(c.body.parts)
+	}
+	if c.call != "" {
+		g.entries = append(g.entries, entry{key: scopedKey(prefixCall, c.call, c.tenant), value: encodeCall(c.key, c.callUntil), expires: expiry(c.callUntil)})
+	}
+	switch {
+	case c.listing == nil && old.listing != nil:
+		g.entries = append(g.entries, entry{key: nameKey(prefixOpen, c.key), gone: true})
+		set(&g.listings, c.key, nil)
+	case c.listing != nil && (old.listing == nil || *old.listing != *c.listing):
+		g.put(nameKey(prefixOpen, c.key), encodeListing(c.listing))
+		set(&g.listings, c.key, c.listing)
+	}
+	stampRecord(c.record, &h)
+	g.put(nameKey(prefixRecord, c.key), c.record)
+	set(&g.heads, c.key, h)
+	c.head = h
+}
+
+// seal adds what is written once per group.
+func (g *group) seal(chains map[string]chain) {
+	if len(g.entries) == 0 {
+		return
+	}
+	for key, lane := range g.lanes {
+		g.put([]byte(key), encodeLane(lane))
+	}
+	for name := range g.chains {
+		g.put(nameKey(prefixChain, name), chains[name].encode())
+	}
+	g.put([]byte{prefixSequence}, binary.BigEndian.AppendUint64(nil, g.seq))
+}
+
+// chain is the end of a chain of events.
+type chain struct {
+	seq  uint64
+	hash string
+}
+
+func (c chain) encode() []byte { return append(binary.BigEndian.AppendUint64(nil, c.seq), c.hash...) }
+
+func decodeChain(b []byte) (chain, error) {
+	s := scanner{rest: b}
+	c := chain{seq: s.uint64()}
+	c.hash = string(s.rest)
+	if s.bad {
+		return chain{}, errDamaged
+	}
+	return c, nil
+}
+
+// link places events behind the ends of their chains, and returns the new ends. The ends given stay as they are.
+func link(events []toolguard.Event, ends map[string]chain) (map[string]chain, error) {
+	grown := make(map[string]chain, 1)
+	for i := range events {
+		e := &events[i]
+		end, ok := grown[e.Tenant]
+		if !ok {
+			end = ends[e.Tenant]
+		}
+		if err := e.Link(e.Tenant, end.seq+1, end.hash); err != nil {
+			return nil, err
+		}
+		grown[e.Tenant] = chain{e.ChainSeq, e.Hash}
+	}
+	return grown, nil
+}

@@ -1,0 +1,168 @@
+package badgerstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"toolguard.dev/toolguard"
+)
+
+// reading is one read of the ledger as of a sequence.
+type reading struct {
+	s   *Store
+	ctx context.Context
+	seq uint64
+	txn *badger.Txn
+}
+
+// read calls f with the latest state, and with the keys of the open operations that n selects.
+func (s *Store) read(ctx context.Context, n *narrow, f func(r *reading, open []string) error) (err error) {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	if s.closed {
+		return toolguard.ErrStoreClosed
+	}
+	seq, open := s.view.begin(n)
+	defer s.view.end(seq)
+	r := &reading{s: s, ctx: ctx, seq: seq, txn: s.db.NewTransactionAt(seq, false)}
+	defer r.txn.Discard()
+	defer recovered([]byte(s.dir), &err)
+	return f(r, open)
+}
+
+// get decodes what is stored under key, or returns toolguard.ErrNotFound.
+func get[T any](r *reading, key []byte, decode func([]byte) (T, error)) (v T, err error) {
+	item, err := r.txn.Get(key)
+	if errors.Is(err, badger.ErrKeyNotFound) {
+		return v, toolguard.ErrNotFound
+	}
+	if err != nil {
+		return v, unreadable(key, err)
+	}
+	return value(item, decode)
+}
+
+// value decodes an item. What it returns must not refer to the bytes.
+func value[T any](item *badger.Item, decode func([]byte) (T, error)) (v T, err error) {
+	err = item.Value(func(b []byte) error {
+		v, err = decode(b)
+		return err
+	})
+	if err != nil && !errors.Is(err, toolguard.ErrNotFound) {
+		return v, unreadable(item.Key(), err)
+	}
+	return v, err
+}
+
+// scan calls f with the items under prefix, in order, from start on (nil: from the first, or backwards from the
+// last), until it returns false.
+func (r *reading) scan(prefix, start []byte, backwards bool, f func(*badger.Item) (bool, error)) error {
+	it := r.txn.NewIterator(badger.IteratorOptions{Prefix: prefix, Reverse: backwards})
+	defer it.Close()
+	if start == nil {
+		start = prefix
+		if backwards {
+			start = append(bytes.Clone(prefix), bytes.Repeat([]byte{0xff}, 16)...)
+		}
+	}
+	n := 0
+	for it.Seek(start); it.ValidForPrefix(prefix); it.Next() {
+		if n++; n%256 == 0 && r.ctx != nil && r.ctx.Err() != nil {
+			return r.ctx.Err()
+		}
+		if more, err := f(it.Item()); err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// blob puts a blob together again.
+func (r *reading) blob(prefix byte, name string) (data []byte, seq uint64, err error) {
+	parts := 1
+	for i := 0; i < parts; i++ {
+		key := partKey(prefix, name, i)
+		_, err := get(r, key, func(b []byte) (struct{}, error) {
+			s, n, err := blobHead(b)
+			switch {
+			case err != nil:
+				return struct{}{}, err
+			case i == 0:
+				seq, parts = s, n
+			case s != seq:
+				return struct{}{}, errDamaged
+			}
+			data = append(data, b[partHead:]...)
+			return struct{}{}, nil
+		})
+		if i > 0 && errors.Is(err, toolguard.ErrNotFound) {
+			err = unreadable(key, errDamaged)
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+	}
+	return data, seq, nil
+}
+
+// Body returns the body of an operation; see [toolguard.Store].
+func (s *Store) Body(ctx context.Context, key string) (body toolguard.Body, err error) {
+	err = s.read(ctx, nil, func(r *reading, _ []string) error {
+		data, _, err := r.blob(prefixBody, key)
+		if err != nil {
+			return fmt.Errorf("body of %s: %w", key, err)
+		}
+		if body, err = decodeBody(data, time.Now()); errors.Is(err, errDamaged) {
+			err = unreadable(partKey(prefixBody, key, 0), err)
+		}
+		if err != nil {
+			return fmt.Errorf("body of %s: %w", key, err)
+		}
+		return nil
+	})
+	return body, err
+}
+
+// Document returns a document; see [toolguard.Store].
+func (s *Store) Document(ctx context.Context, name string) (data []byte, rev uint64, err error) {
+	err = s.read(ctx, nil, func(r *reading, _ []string) error {
+		packed, seq, err := r.blob(prefixDocument, name)
+		if err != nil {
+			return fmt.Errorf("document %s: %w", name, err)
+		}
+		if data, err = unpack(packed); err != nil {
+			return unreadable(partKey(prefixDocument, name, 0), err)
+		}
+		rev = seq
+		return nil
+	})
+	return data, rev, err
+}
+
+// Events returns audit events; see [toolguard.Store]. No limit stands for all.
+func (s *Store) Events(ctx context.Context, after uint64, limit int) (events []toolguard.Event, err error) {
+	err = s.read(ctx, nil, func(r *reading, _ []string) error {
+		return r.scan([]byte{prefixJournal}, journalKey(after+1), false, func(item *badger.Item) (bool, error) {
+			seq := (&scanner{rest: item.Key()[1:]}).uint64()
+			es, err := value(item, func(b []byte) ([]toolguard.Event, error) { return decodeEvents(seq, b) })
+			if err != nil {
+				return false, err
+			}
+			for _, e := range es {
+				if e.Seq > after && (limit <= 0 || len(events) < limit) {
+					events = append(events, e)
+				}
+			}
+			return limit <= 0 || len(events) < limit, nil
+		})
+	})
+	return events, err
+}

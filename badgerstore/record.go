@@ -1,0 +1,191 @@
+package badgerstore
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"toolguard.dev/toolguard"
+)
+
+// A record is a head, which the store keeps and stamps by itself, and the operation, packed. The key material stands
+// beside the JSON and not in it: it must come back byte for byte, and encoding/json would write it anew.
+//
+//	version 1 | parts of the body 1 | rev 8 | dispatched 8 | created 8 | token | packed: material | JSON
+const (
+	recordVersion = 1
+	recordHead    = 2 + 3*8
+)
+
+var errDamaged = errors.New("damaged")
+
+// head is what the committer knows of a stored operation.
+type head struct {
+	rev        uint64
+	dispatched uint64 // sequence of the last write that dispatched it
+	created    uint64 // sequence of the first write
+	token      string
+	parts      int      // of its body
+	listing    *listing // nil unless it is open
+}
+
+// encodeRecord leaves the head to be stamped. It also returns how large the operation is before it is packed.
+func encodeRecord(op *toolguard.Operation, token string) (b []byte, size int, err error) {
+	buffer := buffers.Get().(*[]byte)
+	defer buffers.Put(buffer)
+	c := *op
+	c.Material, c.Token, c.Rev, c.Dispatched = nil, "", 0, 0
+	text := appendName((*buffer)[:0], op.Material)
+	if text, err = appendJSON(text, reflect.ValueOf(&c).Elem()); err != nil {
+		return nil, 0, fmt.Errorf("operation %s: %w", op.Key, err)
+	}
+	*buffer = text
+	b = pack(recordHead+1+len(token), text)
+	b[0] = recordVersion
+	b[recordHead] = byte(len(token)) // below 128: its own varint
+	copy(b[recordHead+1:], token)
+	return b, len(text), nil
+}
+
+func stampRecord(b []byte, h *head) {
+	b[1] = byte(h.parts)
+	binary.BigEndian.PutUint64(b[2:], h.rev)
+	binary.BigEndian.PutUint64(b[10:], h.dispatched)
+	binary.BigEndian.PutUint64(b[18:], h.created)
+}
+
+func scanHead(s *scanner) head {
+	if v := s.byte(); v != recordVersion {
+		s.bad = true
+	}
+	return head{parts: int(s.byte()), rev: s.uint64(), dispatched: s.uint64(), created: s.uint64(), token: s.string()}
+}
+
+func decodeHead(b []byte) (head, error) {
+	s := scanner{rest: b}
+	h := scanHead(&s)
+	if s.bad {
+		return head{}, errDamaged
+	}
+	return h, nil
+}
+
+func decodeRecord(b []byte) (*toolguard.Operation, error) {
+	s := scanner{rest: b}
+	h := scanHead(&s)
+	if s.bad {
+		return nil, errDamaged
+	}
+	text, err := unpack(s.rest)
+	if err != nil {
+		return nil, err
+	}
+	s = scanner{rest: text}
+	material := s.name()
+	if s.bad {
+		return nil, errDamaged
+	}
+	op := new(toolguard.Operation)
+	if err := json.Unmarshal(s.rest, op); err != nil {
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	op.Material = nil
+	if len(material) > 0 {
+		op.Material = material
+	}
+	op.Rev, op.Dispatched, op.Token = h.rev, h.dispatched, h.token
+	return op, nil
+}
+
+// listing is an operation in the list of the open ones.
+type listing struct {
+	key                               string
+	tenant, workflow, action, subject string
+	holding                           bool
+}
+
+func encodeListing(l *listing) []byte {
+	b := make([]byte, 1, 1+4*binary.MaxVarintLen32+len(l.tenant)+len(l.workflow)+len(l.action)+len(l.subject))
+	if l.holding {
+		b[0] = 1
+	}
+	for _, s := range []string{l.tenant, l.workflow, l.action, l.subject} {
+		b = appendName(b, s)
+	}
+	return b
+}
+
+func decodeListing(key string, b []byte) (*listing, error) {
+	s := scanner{rest: b}
+	holding := s.byte() == 1
+	l := &listing{key: key, tenant: s.string(), workflow: s.string(), action: s.string(), subject: s.string(), holding: holding}
+	if s.bad {
+		return nil, errDamaged
+	}
+	return l, nil
+}
+
+// intentHead is the latest occurrence of an intent. While it is the only one, that is all there is.
+type intentHead struct {
+	occurrence int
+	key        string
+	several    bool // every occurrence has a repeatKey
+}
+
+func (h *intentHead) encode() []byte {
+	b := []byte{0}
+	if h.several {
+		b[0] = 1
+	}
+	return append(binary.AppendUvarint(b, uint64(h.occurrence)), h.key...)
+}
+
+func decodeIntent(b []byte) (intentHead, error) {
+	s := scanner{rest: b}
+	several := s.byte() == 1
+	occurrence := s.uvarint()
+	if s.bad {
+		return intentHead{}, errDamaged
+	}
+	return intentHead{occurrence: int(occurrence), key: string(s.rest), several: several}, nil
+}
+
+// slot is one place in a lane.
+type slot struct {
+	seq uint64 // of the dispatch
+	key string
+}
+
+const laneLength = 16
+
+// dispatch returns the lane with key first, whose sequence is still to be set.
+func dispatch(lane []slot, key string) []slot {
+	next := append(make([]slot, 0, laneLength+1), slot{key: key})
+	for _, s := range lane {
+		if s.key != key {
+			next = append(next, s)
+		}
+	}
+	return next[:min(len(next), laneLength)]
+}
+
+func encodeLane(lane []slot) []byte {
+	b := make([]byte, 0, 52*len(lane))
+	for _, s := range lane {
+		b = appendName(binary.BigEndian.AppendUint64(b, s.seq), s.key)
+	}
+	return b
+}
+
+func decodeLane(b []byte) ([]slot, error) {
+	var lane []slot
+	for s := (scanner{rest: b}); len(s.rest) > 0; {
+		lane = append(lane, slot{s.uint64(), s.string()})
+		if s.bad {
+			return nil, errDamaged
+		}
+	}
+	return lane, nil
+}

@@ -1,0 +1,94 @@
+package badgerstore
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"toolguard.dev/toolguard"
+)
+
+// room knows whether the disk has space for what Badger may do next. Badger writes through memory maps, so a disk
+// that fills up under it kills the process; it must never be let near that.
+type room struct {
+	dir      string
+	minFree  uint64
+	memTable uint64
+	db       *badger.DB // nil until the ledger is open
+
+	moving  uint64    // bytes that compactions may need beside what they replace
+	checked time.Time // when that was found out
+	plenty  time.Time // when there was last plenty of space
+}
+
+const (
+	plenty      = 8 << 30               // of free space: nothing that Badger does by itself needs more
+	plentyFor   = 50 * time.Millisecond // no disk fills up by so much within this
+	roomRefresh = time.Second
+)
+
+func newRoom(dir string, minFree uint64, memTable int64) *room {
+	if minFree == 0 {
+		minFree = DefaultMinFree
+	}
+	return &room{dir: dir, minFree: minFree, memTable: uint64(memTable)}
+}
+
+func (r *room) watch(db *badger.DB) { r.db = db }
+
+// short reports whether the next group has to be refused. Only the committer calls it.
+func (r *room) short() bool {
+	if time.Since(r.plenty) < plentyFor {
+		return false
+	}
+	free, err := freeBytes(r.dir)
+	if err != nil {
+		return true
+	}
+	if free > r.minFree && free-r.minFree > plenty {
+		r.plenty = time.Now()
+		return false
+	}
+	if time.Since(r.checked) > roomRefresh {
+		r.moving, r.checked = compaction(r.db), time.Now()
+	}
+	return free < r.minFree+r.tables()+r.moving
+}
+
+// canOpen refuses a disk on which Badger could not even read its logs again and flush them.
+func (r *room) canOpen() error {
+	free, err := freeBytes(r.dir)
+	if err == nil && free < r.tables() {
+		err = fmt.Errorf("%w: opening it needs %d bytes, %d are free", toolguard.ErrStoreFull, r.tables(), free)
+	}
+	if err != nil {
+		return fmt.Errorf("ledger %s: %w", r.dir, err)
+	}
+	return nil
+}
+
+// tables is what the memory tables take on disk, the one being filled and those waiting to be flushed: once as a
+// log, once as a table.
+func (r *room) tables() uint64 { return 2*r.memTable + memTables*r.memTable }
+
+// compaction estimates what compactions can write before they delete: all of level 0 with the level below it, or one table with those it
+// overlaps in the next level.
+func compaction(db *badger.DB) uint64 {
+	var first, base uint64
+	for _, l := range db.Levels() {
+		switch {
+		case l.Level == 0:
+			first = uint64(l.Size)
+		case l.Size > 0 && base == 0:
+			base = uint64(l.Size)
+		}
+	}
+	var largest uint64
+	for _, t := range db.Tables() {
+		if t.Level > 0 {
+			largest = max(largest, uint64(t.OnDiskSize))
+		}
+	}
+	return max(first+base, 12*largest)
+}

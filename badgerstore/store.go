@@ -1,0 +1,184 @@
+package badgerstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"toolguard.dev/toolguard"
+)
+
+// DefaultMinFree is how many bytes of disk stay free where [Options.MinFree] does not say.
+const DefaultMinFree = 64 << 20
+
+// Options of [Open]. The zero value, and nil, are good.
+type Options struct {
+	Log *slog.Logger // nil: slog.Default
+
+	// MinFree is how many bytes of disk must stay free; 0: DefaultMinFree. A write that could leave less, with all
+	// that Badger may still have to move around, is refused with toolguard.ErrStoreFull.
+	MinFree uint64
+
+	// Fail is for tests: the committer calls it at every [Stage]. An error is taken for a failed write to
+	// disk; it may also end the process.
+	Fail func(Stage) error
+}
+
+// Stage is a moment in the life of a group of writes.
+type Stage string
+
+// The stages at which [Options.Fail] is called.
+const (
+	BeforeCommit Stage = "before-commit" // nothing of the group is on disk
+	AfterCommit  Stage = "after-commit"  // the group is on disk, and nobody knows it yet
+)
+
+// Store is a ledger in a folder of its own; it implements [toolguard.Store].
+type Store struct {
+	ID string // names this ledger, for as long as its folder lives
+
+	dir  string
+	lock *lock
+	db   *badger.DB
+	room *room
+	fail func(Stage) error
+
+	gate   sync.RWMutex // held shared by every call, exclusively to close
+	closed bool
+
+	queue  chan *change
+	ready  chan struct{} // holds one while no group is on its way to disk
+	ended  sync.WaitGroup
+	broken atomic.Pointer[error]
+
+	view view
+}
+
+var _ toolguard.Store = (*Store)(nil)
+
+// Open opens the ledger in dir and creates what is missing, the folder with mode 0700.
+//
+// It refuses with ErrLocked while another process holds the ledger, with toolguard.ErrFormat if a newer program
+// wrote it, and plainly if dir lies on a network file system, where neither locks nor syncs can be relied on.
+func Open(dir string, o *Options) (*Store, error) {
+	return open(dir, o, memTableSize)
+}
+
+func open(dir string, o *Options, memTable int64) (_ *Store, err error) {
+	if o == nil {
+		o = &Options{}
+	}
+	log := o.Log
+	if log == nil {
+		log = slog.Default()
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, fmt.Errorf("ledger: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("ledger: %w", err)
+	}
+	if err := refuseNetwork(dir); err != nil {
+		return nil, err
+	}
+	s := &Store{dir: dir, fail: o.Fail, queue: make(chan *change, queueLength), ready: make(chan struct{}, 1)}
+	if s.lock, err = takeLock(dir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.lock.release()
+		}
+	}()
+	kept, err := openFolder(dir, memTable)
+	if err != nil {
+		return nil, err
+	}
+	s.ID = kept.id
+	s.room = newRoom(dir, o.MinFree, kept.memTable)
+	if err := s.room.canOpen(); err != nil {
+		return nil, err
+	}
+	if s.db, err = badger.OpenManaged(badgerOptions(filepath.Join(dir, dataFolder), kept.memTable, log)); err != nil {
+		return nil, fmt.Errorf("ledger %s: %w", dir, err)
+	}
+	s.room.watch(s.db)
+	committer, err := s.load()
+	if err != nil {
+		return nil, errors.Join(err, s.db.Close())
+	}
+	s.ready <- struct{}{}
+	s.ended.Go(committer.run)
+	return s, nil
+}
+
+// Commit applies a write; see [toolguard.Store]. A write may carry a body or a document of up to MaxBody bytes and
+// may take up to MaxWrite bytes in all.
+func (s *Store) Commit(ctx context.Context, w *toolguard.Write) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	c, err := newChange(w)
+	if err != nil {
+		return err
+	}
+	if err := s.enqueue(ctx, c); err != nil || c.lazy {
+		return err
+	}
+	<-c.done
+	if c.err == nil {
+		c.stamp(w)
+	}
+	return c.err
+}
+
+func (s *Store) enqueue(ctx context.Context, c *change) error {
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	if s.closed {
+		return toolguard.ErrStoreClosed
+	}
+	if err := s.broken.Load(); err != nil {
+		return *err
+	}
+	if c.lazy {
+		select {
+		case s.queue <- c:
+		default: // more than can be queued: dropped, as a lazy write may be
+		}
+		return nil
+	}
+	select {
+	case s.queue <- c:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close finishes what is queued, waits for reads, and gives the ledger up. Further calls do nothing.
+func (s *Store) Close() error {
+	s.gate.Lock()
+	if s.closed {
+		s.gate.Unlock()
+		return nil
+	}
+	s.closed = true
+	close(s.queue)
+	s.gate.Unlock()
+
+	s.ended.Wait()
+	err := s.db.Close()
+	s.lock.release()
+	if err != nil {
+		return fmt.Errorf("ledger %s: %w", s.dir, err)
+	}
+	return nil
+}

@@ -1,0 +1,22 @@
+package badgerstore_test
+
+import (
+	"testing"
+
+	"toolguard.dev/badgerstore"
+	"toolguard.dev/toolguard"
+	"toolguard.dev/toolguard/storetest"
+)
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) storetest.Opener {
+		dir := t.TempDir()
+		return func(t *testing.T) toolguard.Store {
+			s, err := badgerstore.Open(dir, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+	})
+}

@@ -1,0 +1,88 @@
+package badgerstore
+
+import (
+	"fmt"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"toolguard.dev/toolguard"
+)
+
+// write begins to bring g to disk. When that is done, g's writes get their answers, and then the disk is free again.
+func (s *Store) write(g *group) {
+	done := func(err error) {
+		if err = s.written(g, err); err != nil {
+			for _, c := range g.changes {
+				c.err = err
+			}
+		}
+		for _, c := range g.changes {
+			close(c.done)
+		}
+		s.ready <- struct{}{}
+	}
+	if len(g.entries) == 0 {
+		done(nil)
+		return
+	}
+	txn, err := s.transaction(g)
+	if err != nil {
+		done(err)
+		return
+	}
+	if err := txn.CommitAt(g.seq, done); err != nil {
+		done(err)
+	}
+}
+
+// transaction puts g into a transaction, unless the store is broken.
+func (s *Store) transaction(g *group) (*badger.Txn, error) {
+	if err := s.broken.Load(); err != nil {
+		return nil, *err
+	}
+	if err := s.at(BeforeCommit); err != nil {
+		return nil, err
+	}
+	txn := s.db.NewTransactionAt(g.seq, true)
+	for i := range g.entries {
+		e := &g.entries[i]
+		var err error
+		if e.gone {
+			err = txn.Delete(e.key)
+		} else {
+			err = txn.SetEntry(&badger.Entry{Key: e.key, Value: e.value, ExpiresAt: e.expires, UserMeta: e.mark})
+		}
+		if err != nil {
+			txn.Discard()
+			return nil, err
+		}
+	}
+	return txn, nil
+}
+
+// written shows g to readers if it is on disk. Any failure breaks the store: what reached the disk is not known.
+func (s *Store) written(g *group, err error) error {
+	if len(g.entries) == 0 {
+		return nil
+	}
+	if err == nil {
+		err = s.at(AfterCommit)
+	}
+	if err == nil {
+		s.db.SetDiscardTs(s.view.publish(g))
+		return nil
+	}
+	if broken := s.broken.Load(); broken != nil {
+		return *broken
+	}
+	err = fmt.Errorf("%w: %w", toolguard.ErrStoreBroken, err)
+	s.broken.Store(&err)
+	return err
+}
+
+func (s *Store) at(stage Stage) error {
+	if s.fail == nil {
+		return nil
+	}
+	return s.fail(stage)
+}

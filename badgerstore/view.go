@@ -1,0 +1,71 @@
+package badgerstore
+
+import "sync"
+
+// view is what reads see: the ledger as of a sequence, and the open operations as of the same.
+type view struct {
+	mu   sync.RWMutex
+	seq  uint64
+	open openSet
+
+	reading   sync.Mutex
+	snapshots map[uint64]int // reads under way, by the sequence they read at
+}
+
+func (v *view) latest() uint64 {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.seq
+}
+
+func (v *view) listing(key string) *listing {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	if l := v.open.byKey[key]; l != nil {
+		return &l.listing
+	}
+	return nil
+}
+
+// publish shows g to reads that begin from now on. It returns the sequence below which nobody reads.
+func (v *view) publish(g *group) uint64 {
+	v.mu.Lock()
+	for key, l := range g.listings {
+		v.open.remove(key)
+		if l != nil {
+			v.open.add(l)
+		}
+	}
+	v.seq = g.seq
+	v.mu.Unlock()
+
+	v.reading.Lock()
+	defer v.reading.Unlock()
+	oldest := g.seq
+	for seq := range v.snapshots {
+		oldest = min(oldest, seq)
+	}
+	return oldest
+}
+
+// begin begins a read; end must be called with the sequence it returns. If narrow is not nil, the read gets the keys of the open
+// operations it selects.
+func (v *view) begin(narrow *narrow) (seq uint64, keys []string) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	if narrow != nil {
+		keys = v.open.keys(narrow)
+	}
+	v.reading.Lock()
+	defer v.reading.Unlock()
+	v.snapshots[v.seq]++
+	return v.seq, keys
+}
+
+func (v *view) end(seq uint64) {
+	v.reading.Lock()
+	defer v.reading.Unlock()
+	if v.snapshots[seq]--; v.snapshots[seq] == 0 {
+		delete(v.snapshots, seq)
+	}
+}
