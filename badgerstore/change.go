@@ -150,6 +150,9 @@ func (c *change) setEvents(events []toolguard.Event) error {
 				return err
 			}
 		}
+		if err := c.events[i].Prepare(); err != nil {
+			return err
+		}
 	}
 	c.size += len(c.texts) + entryBytes
 	return nil

@@ -90,7 +90,9 @@ func fill(random *rand.Rand, v reflect.Value) {
 			return
 		}
 		for i := range v.NumField() {
-			fill(random, v.Field(i))
+			if v.Type().Field(i).IsExported() {
+				fill(random, v.Field(i))
+			}
 		}
 	}
 }

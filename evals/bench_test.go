@@ -42,6 +42,7 @@ func BenchmarkGuardedCall(b *testing.B) {
 		{name: "append-only log", op: log},
 		{name: "fresh", op: fresh.call},
 		{name: "replay", op: fresh.replay},
+		{name: "fresh+delivery", op: fresh.deliver},
 	}
 	for b.Loop() {
 		for range rounds {
@@ -226,11 +227,20 @@ func newGuarded(b *testing.B) *guarded {
 	return c
 }
 
-func (c *guarded) do(n int, want toolguard.Outcome) error {
-	r := c.g.Do(context.Background(), toolguard.Call{
+// deliver is a call whose answer is known to have arrived: one more write, without a sync.
+func (c *guarded) deliver(n int) error {
+	c.result(n).Delivered()
+	return nil
+}
+
+func (c *guarded) result(n int) *toolguard.Result {
+	return c.g.Do(context.Background(), toolguard.Call{
 		Tool: c.tool, Arguments: json.RawMessage(argumentsOf(n)), Facts: keyderive.Facts{SourceEvent: fmt.Sprint("evt ", n)},
 	})
-	r.Delivered()
+}
+
+func (c *guarded) do(n int, want toolguard.Outcome) error {
+	r := c.result(n)
 	if r.Verdict.Outcome != want {
 		return fmt.Errorf("call %d got %s/%s, want %s", n, r.Verdict.Outcome, r.Verdict.Reason, want)
 	}

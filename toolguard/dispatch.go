@@ -196,7 +196,7 @@ func evidenceOf(attempt int, c registry.Classification, finished bool) evidence 
 	ev := evidence{attempt: attempt, finished: finished, answered: c.Answered, exists: c.Exists, says: c.Says, downstreamID: c.DownstreamID}
 	switch {
 	case c.Outcome == registry.Succeeded:
-		ev.state = AttemptSucceeded
+		ev.state, ev.says = AttemptSucceeded, "" // the result is kept
 	case c.Outcome == registry.Failed && c.Sent:
 		ev.state = AttemptRefused
 	case c.Outcome == registry.Failed:
@@ -219,7 +219,7 @@ func (g *Guard) settling(t *Tool, op *Operation, arguments json.RawMessage, ev e
 	for _, typ := range types {
 		e := eventOf(op, typ, now)
 		e.Attempt = ev.attempt
-		if a := op.attempt(ev.attempt); a != nil && typ == EventSettled {
+		if a := op.attempt(ev.attempt); a != nil && typ == EventSettled && a.State != AttemptSucceeded {
 			e.Detail = map[string]any{"attempt_state": string(a.State)}
 			if a.Says != "" {
 				e.Detail["says"] = a.Says
