@@ -2,6 +2,7 @@ package mcpguard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,7 @@ type offer struct {
 	raw    json.RawMessage // the tool object as its server sent it
 	stands string          // what stood behind it then
 	listed json.RawMessage // the tool object as it is listed
+	place  int             // among all that is listed
 }
 
 // follow keeps the offers of one upstream as its tool list is, until ctx ends.
@@ -78,7 +80,8 @@ func (g *Gateway) refresh(ctx context.Context, s *source, several bool) {
 	var problems []Problem
 	var fresh []server.ServerTool
 	keep := map[string]bool{}
-	for _, raw := range list {
+	for i, raw := range list {
+		place := slices.Index(g.sources, s)*maxTools + i
 		o, err := parseObject(raw)
 		name := o.text("name")
 		if err == nil && name == "" {
@@ -105,6 +108,9 @@ func (g *Gateway) refresh(ctx context.Context, s *source, several bool) {
 		}
 		if old != nil && bytes.Equal(old.raw, raw) && old.stands == stands {
 			keep[shown] = true
+			g.mu.Lock()
+			old.place = place
+			g.mu.Unlock()
 			continue
 		}
 		made, tool, err := g.makeOffer(ctx, s, o, name, shown, stands)
@@ -112,7 +118,7 @@ func (g *Gateway) refresh(ctx context.Context, s *source, several bool) {
 			problems = append(problems, Problem{s.Name(), name, err})
 			continue
 		}
-		made.raw = raw
+		made.raw, made.place = raw, place
 		keep[shown] = true
 		g.mu.Lock()
 		g.offers[shown] = made
@@ -167,7 +173,7 @@ func (g *Gateway) makeOffer(ctx context.Context, s *source, o object, name, show
 	for _, n := range tool.Notes {
 		g.log.Warn(n, "server", s.Name(), "tool", name)
 	}
-	listed := listedTool(o, shown, entry)
+	listed := listedTool(o, shown, tool)
 	return &offer{source: s, tool: tool, stands: stands, listed: listed}, typed(listed, shown), nil
 }
 
@@ -179,14 +185,14 @@ func reachable(p registry.Policy) error {
 	return nil
 }
 
-// listedTool is a tool object as it is listed: the server's own, but for the name, the schemas that are shown, and
-// task support, which guarded tools do not have.
-func listedTool(o object, shown string, e *registry.Entry) json.RawMessage {
-	o = o.with("name", quote(shown)).with("inputSchema", e.ListedInput())
-	if output, _ := e.ListedOutput(); e.HasOutput {
+// listedTool is a tool object as it is listed: the server's own, but for the name, the input schema, the output schema
+// of a guarded tool, and task support, which nothing has here.
+func listedTool(o object, shown string, t *toolguard.Tool) json.RawMessage {
+	o = o.with("name", quote(shown)).with("inputSchema", t.ListedInput())
+	if output, _ := t.ListedOutput(); t.HasOutput && t.Effective != registry.Read {
 		o = o.with("outputSchema", output)
 	}
-	if execution, err := parseObject(o.get("execution")); err == nil {
+	if execution, err := parseObject(o.get("execution")); err == nil && execution.text("taskSupport") != "forbidden" {
 		o = o.with("execution", execution.without(func(name string) bool { return name == "taskSupport" }).raw())
 	}
 	return o.raw()
@@ -229,12 +235,17 @@ func (g *Gateway) rawResult(result any) json.RawMessage {
 	if err != nil {
 		return encode(result)
 	}
-	var tools []json.RawMessage
+	var offers []*offer
 	g.mu.Lock()
 	for _, name := range names {
 		if offer := g.offers[name]; offer != nil {
-			tools = append(tools, offer.listed)
+			offers = append(offers, offer)
 		}
+	}
+	slices.SortFunc(offers, func(a, b *offer) int { return cmp.Compare(a.place, b.place) })
+	tools := make([]json.RawMessage, len(offers))
+	for i, offer := range offers {
+		tools[i] = offer.listed
 	}
 	g.mu.Unlock()
 	return o.with("tools", array(tools...)).raw()

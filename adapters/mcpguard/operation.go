@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -30,7 +31,7 @@ var operationListed = json.RawMessage(`{"name":"toolguard_operation",` +
 
 // offerOperationTool adds the tool that shows earlier calls.
 func (g *Gateway) offerOperationTool() {
-	o := &offer{listed: operationListed}
+	o := &offer{listed: operationListed, place: math.MaxInt}
 	g.mu.Lock()
 	g.offers[operationTool] = o
 	g.mu.Unlock()

@@ -23,6 +23,8 @@ const (
 )
 
 func main() {
+	// A client that is gone is an error of a write, not the end of the program; children keep the signal's usual meaning.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
