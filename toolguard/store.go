@@ -12,17 +12,21 @@ type Store interface {
 	// Commit applies w whole and durably before it returns nil, or not at all.
 	//
 	// It refuses with ErrConflict when w.Operation's revision is not the stored one (0: there must be none), or
-	// when another operation of w.Fence was written after the sequence w.FenceSince. A write whose Token is the
-	// stored one is its own write, come again because its acknowledgement was lost: Commit returns nil and
-	// changes nothing. On success it sets Rev, Token and, with w.Dispatch, Dispatched on w.Operation, and Seq, Chain, ChainSeq, Prev
-	// and Hash on each of w.Events, which it links in the order given.
+	// when another operation of w.Fence was written after the sequence w.FenceSince; it may do so too when it
+	// cannot tell, because w.FenceSince lies before it was opened. A write whose Token is the stored one is its own
+	// write, come again because its acknowledgement was lost: Commit returns nil and changes nothing, but sets Rev
+	// and Dispatched. (Writes without an operation are recognised for ten minutes.) On success it sets Rev, Token
+	// and, with w.Dispatch, Dispatched on w.Operation, and on each of w.Events what [Event.Link] and Seq hold; it
+	// links them in the order given, each with a sequence of its own, at most the write's Rev.
 	//
-	// With w.Lazy the write is only queued: it becomes durable, and visible, with the next durable write, after at most LazyDelay,
-	// and at Close; Commit then returns nil at once and an error or conflict is dropped silently.
+	// With w.Lazy the write is only queued, nothing is set on w, and Commit returns nil at once: the write becomes
+	// durable, and visible, with the next durable write, after at most LazyDelay, and at Close, in the order in
+	// which writes came; an error or conflict is dropped silently.
 	//
-	// ErrStoreFull means that nothing was written because space is short; a later try may succeed. After any
-	// other failure the outcome of this write is not known, and the store refuses every later write with
-	// ErrStoreBroken until it was opened anew; reads go on.
+	// ErrStoreFull means that nothing was written because space is short; a later try may succeed. ErrTooLarge, and an
+	// error that names what could not be read, mean that nothing was written either. After any other failure the
+	// outcome of this write is not known, and the store refuses every later write with ErrStoreBroken until it was
+	// opened anew; reads go on.
 	// The context bounds only the wait to be taken up: a write once begun is finished.
 	Commit(ctx context.Context, w *Write) error
 
@@ -33,7 +37,7 @@ type Store interface {
 	// Body returns the body of an operation. ErrNotFound: never stored, or expired.
 	Body(ctx context.Context, key string) (Body, error)
 
-	// Events returns up to limit audit events with a sequence above after, in order, of all tenants.
+	// Events returns up to limit audit events (0: all) with a sequence above after, in order, of all tenants.
 	Events(ctx context.Context, after uint64, limit int) ([]Event, error)
 
 	// Document returns a named document and its revision. ErrNotFound: there is none.
@@ -56,7 +60,7 @@ type Write struct {
 	Dispatch  bool       // a dispatch starts: stamp Dispatched and list the operation first in each of Lanes
 	Lanes     []string   // names of sequences of dispatches
 	Call      string     // index the operation under this identity of a call; "" for none
-	CallUntil time.Time  // until then
+	CallUntil time.Time  // until then; zero: for ever
 
 	Fence      string // what only one writer at a time may decide about; "" for none
 	FenceSince uint64 // the sequence as of which that was decided
@@ -91,7 +95,7 @@ type Query struct {
 	Holding  bool   // … and only those that may hold others back
 
 	Before uint64 // with All: only those created at a sequence below it (a Page's Next); 0: from the latest
-	Limit  int    // at most so many; 0: no limit (not with All)
+	Limit  int    // at most so many; 0: no limit, with All 100
 }
 
 // Page is the answer to a Query.
