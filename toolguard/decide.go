@@ -242,7 +242,7 @@ func newOperation(s *situation, t *Tool, occurrence int) *Operation {
 		Key: key, Intent: s.id.Intent, Material: material, Occurrence: occurrence,
 		Action: t.Action(), Effect: t.Effective, Facts: s.facts,
 		Definition: s.id.Definition, Class: s.id.Class, Subject: s.id.Subject, Entity: s.entity,
-		Policy: t.PolicyHash, Budget: budget, Grant: budget, Generation: 1, Created: s.now,
+		Policy: t.PolicyHash, Budget: budget, Grant: budget, Retention: retention(t), Generation: 1, Created: s.now,
 	}
 }
 

@@ -36,6 +36,7 @@ type Operation struct {
 	Window     time.Duration `json:"window,omitempty"`    // how long the downstream honours the key, as declared when it was sent
 	Timeout    time.Duration `json:"timeout"`             // of one attempt
 	Grant      int           `json:"grant"`               // what a new budget is
+	Retention  time.Duration `json:"retention"`           // of its body, once it is final
 	FirstSent  time.Time     `json:"first_sent,omitzero"` // start of the first attempt under this generation: the window counts from it
 	Ordered    *Decision     `json:"ordered,omitempty"`   // a person ordered the frozen bytes to be sent again
 	Allowed    *Decision     `json:"allowed,omitempty"`   // a person allowed the next occurrence

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"toolguard.dev/registry"
 )
 
 // Verdicts of a person on an operation whose outcome nobody knows.
@@ -112,7 +110,7 @@ func resolve(op *Operation, body Body, r Resolution, now time.Time) (*Write, err
 	case VerdictApplied:
 		op.become(StatusSucceeded)
 		op.Settled, op.DownstreamID = now, r.DownstreamID
-		op.Body, op.BodyUntil = BodyStored, now.Add(registry.DefaultRetention)
+		op.Body, op.BodyUntil = BodyStored, now.Add(op.Retention)
 		w.Body, w.BodyUntil = &Body{Arguments: body.Arguments, Result: r.Result}, op.BodyUntil
 	case VerdictNotApplied:
 		for i := range op.Attempts {
@@ -126,7 +124,7 @@ func resolve(op *Operation, body Body, r Resolution, now time.Time) (*Write, err
 	case VerdictAbandoned:
 		op.become(StatusAbandoned)
 		op.Settled = now
-		op.BodyUntil = now.Add(registry.DefaultRetention)
+		op.BodyUntil = now.Add(op.Retention)
 		w.Body, w.BodyUntil = &Body{Arguments: body.Arguments}, op.BodyUntil
 	}
 	w.Events = []Event{decisionEvent(op, EventResolved, decision, now)}

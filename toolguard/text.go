@@ -15,6 +15,7 @@ type told struct {
 	pointer  string       // the value that two calls share
 	result   string       // the earlier result, in words
 	since    []*Operation // what was written since
+	bare     bool         // a replay without a result: only a receipt was kept, or a person decided without one
 }
 
 // speech is a text in the making. This file is the only place where such texts are made: what happened, when,
@@ -56,11 +57,13 @@ func (s *speech) replayed() {
 	if s.op != nil && s.op.DownstreamID != "" {
 		s.add(" (%s)", s.op.DownstreamID)
 	}
-	switch s.v.Reason {
-	case ReasonBodyExpired:
+	switch {
+	case s.v.Reason == ReasonBodyExpired:
 		s.add(". Its result is no longer kept.")
-	case ReasonBodyNotStored:
-		s.add(". Its result was not kept.")
+	case s.v.Reason == ReasonBodyNotStored:
+		s.add(". Its result was too large to keep.")
+	case s.bare:
+		s.add(". There is no result on record; this is the receipt, key %s.", s.v.Key)
 	default:
 		s.add(". The result below is the recorded one.")
 	}
@@ -128,7 +131,7 @@ func (s *speech) blocked() {
 
 func (s *speech) held() {
 	if s.pointer != "" {
-		s.add("NOT SENT. An earlier call of %s with the same %s but other arguments %s.", s.tool, field(s.pointer), state(s.op))
+		s.add("NOT SENT. An earlier call of %s with the same value in %s but other arguments %s.", s.tool, field(s.pointer), state(s.op))
 	} else {
 		s.add("NOT SENT. An earlier call of %s on the same target %s.", s.tool, state(s.op))
 	}
@@ -182,7 +185,7 @@ func quoted(s string, n int) string {
 	if len(s) > n {
 		s = strings.ToValidUTF8(s[:n], "") + "…"
 	}
-	return "«" + s + "»"
+	return "«" + s + "»."
 }
 
 func field(pointer string) string {
