@@ -17,6 +17,7 @@ type flight struct {
 	done      chan struct{}        // closed when the answer is there
 	input     chan json.RawMessage // what the tool asked for, from the call that continues
 	out       landing              // set before done is closed
+	foreign   bool                 // another process dispatches it: who waits here is not its business
 
 	mu      sync.Mutex
 	op      *Operation // as last written by this process
@@ -72,7 +73,7 @@ func (f *flight) leave(owner bool) (last, answered bool) {
 		f.owner = ownerLeft
 	}
 	f.waiters--
-	return f.waiters == 0, false
+	return f.waiters == 0 && !f.foreign, false
 }
 
 // ask offers the tool's question to whoever waits.

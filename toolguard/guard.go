@@ -30,6 +30,7 @@ type Guard struct {
 	mu      sync.Mutex
 	tools   map[string]*Tool
 	flights map[string]*flight // by operation key
+	watched map[string]*flight // attempts of other processes that callers wait for
 	timers  map[string]*time.Timer
 	running sync.WaitGroup // attempts whose outcome is not recorded
 	closing chan struct{}
@@ -40,6 +41,9 @@ type Options struct {
 	Observe bool         // dispatch everything, record what would have been done
 	Log     *slog.Logger // nil: slog.Default
 	Process string       // names this process in attempts; "": a random name
+	// Alive reports whether the process of that name still lives: its attempts are its own business. nil: no other
+	// process works on the ledger.
+	Alive func(process string) bool
 }
 
 // Open returns a guard on a store, after it has recovered what earlier processes left: see [Recover]. The store
@@ -50,7 +54,7 @@ func Open(ctx context.Context, store Store, o *Options) (*Guard, error) {
 	}
 	g := &Guard{
 		store: store, log: o.Log, observe: o.Observe, process: o.Process,
-		tools: map[string]*Tool{}, flights: map[string]*flight{}, timers: map[string]*time.Timer{}, closing: make(chan struct{}),
+		tools: map[string]*Tool{}, flights: map[string]*flight{}, watched: map[string]*flight{}, timers: map[string]*time.Timer{}, closing: make(chan struct{}),
 	}
 	if g.log == nil {
 		g.log = slog.Default()
@@ -58,7 +62,10 @@ func Open(ctx context.Context, store Store, o *Options) (*Guard, error) {
 	if g.process == "" {
 		g.process = rand.Text()
 	}
-	if err := Recover(ctx, store, g.process); err != nil {
+	alive := func(process string) bool {
+		return process == g.process || o.Alive != nil && o.Alive(process)
+	}
+	if err := Recover(ctx, store, alive); err != nil {
 		return nil, err
 	}
 	return g, nil
@@ -95,6 +102,7 @@ type visit struct {
 	id      keyderive.Identity
 	frozen  string
 	entity  string
+	room    string // names what only one call at a time may decide about
 	arrived uint64
 	until   time.Time // how long the caller waits
 }
@@ -168,6 +176,7 @@ func (g *Guard) admit(v *visit) *Result {
 	sum := sha256.Sum256(v.Arguments)
 	v.frozen = hex.EncodeToString(sum[:])
 	v.entity = v.Tool.Entity(args)
+	v.room = roomOf(v.Tool.Effective, v.Facts, v.Tool.Action(), v.id.Subject, v.entity)
 	return nil
 }
 
@@ -178,7 +187,7 @@ func (g *Guard) guard(v *visit) *Result {
 		wait = registry.DefaultAnswerWithin
 	}
 	v.until = time.Now().Add(wait)
-	r := g.rooms.enter(v.room())
+	r := g.rooms.enter(v.room)
 	defer g.rooms.leave(r)
 	v.arrived = g.arrivals.Add(1)
 
@@ -218,14 +227,11 @@ func (g *Guard) guard(v *visit) *Result {
 		case actJoin:
 			f := g.flightOf(r, d.op)
 			r.Unlock()
-			if f == nil {
-				return g.answer(v, decision{op: d.op, digest: d.digest, outcome: Pending, reason: ReasonInProgress})
-			}
 			return g.join(v, f)
 		case actQueue:
 			f := g.flightOf(r, d.op)
 			r.Unlock()
-			if f == nil || !g.sit(v, f.done, time.Time{}) {
+			if !g.sit(v, f.done, time.Time{}) {
 				return g.answer(v, decision{op: d.op, digest: d.digest, outcome: Pending, reason: ReasonInProgress})
 			}
 		case actWait:
@@ -237,11 +243,7 @@ func (g *Guard) guard(v *visit) *Result {
 	}
 }
 
-// room names what only one call at a time may decide about.
-func (v *visit) room() string {
-	return roomOf(v.Tool.Effective, v.Facts, v.Tool.Action(), v.id.Subject, v.entity)
-}
-
+// roomOf names what only one call at a time may decide about.
 func roomOf(e registry.Effect, f keyderive.Facts, action, subject, entity string) string {
 	if e == registry.Idempotent {
 		return lane("i", f, action, entity)
@@ -251,16 +253,23 @@ func roomOf(e registry.Effect, f keyderive.Facts, action, subject, entity string
 
 // lane is a name made of parts that cannot run into each other.
 func lane(kind string, f keyderive.Facts, parts ...string) string {
-	text, _ := json.Marshal(append([]string{kind, f.Tenant, f.Workflow}, parts...))
-	return string(text)
+	var room [256]byte
+	text := keyderive.AppendString(append(room[:0], '['), kind)
+	for _, part := range append([]string{f.Tenant, f.Workflow}, parts...) {
+		text = keyderive.AppendString(append(text, ','), part)
+	}
+	return string(append(text, ']'))
 }
 
-// flightOf finds the attempt that a record says is on its way, also if it landed meanwhile.
+// flightOf finds the attempt that a record says is on its way: here, landed meanwhile, or in another process.
 func (g *Guard) flightOf(r *room, op *Operation) *flight {
 	if f := g.air(op); f != nil {
 		return f
 	}
-	return r.end(op)
+	if f := r.end(op); f != nil {
+		return f
+	}
+	return g.elsewhere(op)
 }
 
 // air returns the attempt of an operation that is on its way in this process; nil if none is.

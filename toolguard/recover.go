@@ -8,10 +8,13 @@ import (
 	"time"
 )
 
-// Recover settles what dead processes left in a store that this process alone holds: an attempt on its way becomes
-// unknown, never another run; a call that was never answered gets its audit event. process names the caller, whose
-// own attempts are left alone. [Open] calls it; a command that only reads or decides calls it instead of Open.
-func Recover(ctx context.Context, store Store, process string) error {
+// Recover settles what dead processes left in a store: an attempt on its way becomes unknown, never another run; a call
+// that was never answered gets its audit event. alive reports whether a process, by the name that its attempts bear, still
+// lives; nil: none does. [Open] calls it; a command that only reads or decides calls it instead of Open.
+func Recover(ctx context.Context, store Store, alive func(process string) bool) error {
+	if alive == nil {
+		alive = func(string) bool { return false }
+	}
 	page, err := store.Operations(ctx, Query{Open: true})
 	if err != nil {
 		return fmt.Errorf("recover: %w", err)
@@ -20,13 +23,13 @@ func Recover(ctx context.Context, store Store, process string) error {
 	slots := make(chan struct{}, 64)
 	errs := make(chan error, 1)
 	for _, op := range page.Operations {
-		if !orphaned(op, process) {
+		if !orphaned(op, alive) {
 			continue
 		}
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			if err := recoverOperation(ctx, store, op, process); err != nil {
+			if err := recoverOperation(ctx, store, op, alive); err != nil {
 				select {
 				case errs <- err:
 				default:
@@ -44,18 +47,18 @@ func Recover(ctx context.Context, store Store, process string) error {
 }
 
 // orphaned reports whether an attempt of op has a sender that is no more.
-func orphaned(op *Operation, process string) bool {
+func orphaned(op *Operation, alive func(string) bool) bool {
 	for i := range op.Attempts {
-		if a := &op.Attempts[i]; !a.Finished && a.Owner != process && !a.proven() {
+		if a := &op.Attempts[i]; !a.Finished && !a.proven() && !alive(a.Owner) {
 			return true
 		}
 	}
 	return false
 }
 
-func recoverOperation(ctx context.Context, store Store, op *Operation, process string) error {
+func recoverOperation(ctx context.Context, store Store, op *Operation, alive func(string) bool) error {
 	for {
-		w := recovery(op, process, time.Now())
+		w := recovery(op, alive, time.Now())
 		err := store.Commit(ctx, w)
 		if !errors.Is(err, ErrConflict) {
 			return err
@@ -67,11 +70,11 @@ func recoverOperation(ctx context.Context, store Store, op *Operation, process s
 }
 
 // recovery is the write that tells of an operation's dead senders. It changes op.
-func recovery(op *Operation, process string, now time.Time) *Write {
+func recovery(op *Operation, alive func(string) bool, now time.Time) *Write {
 	var events []Event
 	for i := range op.Attempts {
 		a := &op.Attempts[i]
-		if a.Finished || a.Owner == process || a.proven() {
+		if a.Finished || a.proven() || alive(a.Owner) {
 			continue
 		}
 		called := a.Called

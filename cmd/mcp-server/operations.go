@@ -37,7 +37,7 @@ func (p *program) withLedger(ctx context.Context, do func(toolguard.Store) error
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	if err := toolguard.Recover(ctx, store, "mcp-server"); err != nil {
+	if err := toolguard.Recover(ctx, store, nil); err != nil {
 		return err
 	}
 	return do(store)
