@@ -59,9 +59,12 @@ func render(r *toolguard.Result, s shape) reply {
 	case r.Verdict.Outcome == toolguard.Fresh && own != nil:
 		return reply{result: own.withText(r.Text).withVerdict(verdict).raw()}
 	case r.Verdict.Outcome == toolguard.Fresh:
-		return reply{result: textResult(r.Text, false, verdict)}
+		return reply{result: textResult(r.Text, r.Verdict.Status == toolguard.StatusFailed, verdict)}
 	case r.Verdict.Outcome == toolguard.Replayed && own != nil:
 		own = own.withText(r.Text)
+		if s.output && own.get("structuredContent") == nil {
+			own = own.with("isError", json.RawMessage("true")) // or its client would throw
+		}
 		if s.widened {
 			own = own.withMark(verdict)
 		}

@@ -90,9 +90,6 @@ func TestGuardInProcess(t *testing.T) {
 			if key, _ := req.Params.Meta.AdditionalFields["dev.toolguard/key"].(string); key == "" {
 				t.Error("the handler does not get the key")
 			}
-			if _, ok := req.Params.Meta.AdditionalFields["dev.toolguard/call"]; ok {
-				t.Error("the handler sees what is ours")
-			}
 			return mcp.NewToolResultText("paid"), nil
 		}),
 		named("fail", func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -126,7 +123,7 @@ func TestGuardInProcess(t *testing.T) {
 		p.call(`{"name":"`+tool+`","arguments":{}}`).is(t, want)
 	}
 	refused := p.call(`{"name":"fail","arguments":{}}`)
-	if v := refused.body.Meta.Verdict; v == nil || v.Status != toolguard.StatusFailed {
+	if v := refused.body.Meta.Verdict; v == nil || v.Status != toolguard.StatusFailed || !strings.Contains(refused.text(), "no such account") || !strings.Contains(refused.raw, `"isError":true`) {
 		t.Error(refused.raw)
 	}
 	meta := `"_meta":{` + modernMeta + `}`
