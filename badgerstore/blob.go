@@ -24,29 +24,16 @@ type blob struct {
 	expires uint64 // Badger's unit: seconds
 }
 
-// newBlob cuts head and pieces, one after the other, into parts.
-func newBlob(head []byte, pieces ...[]byte) *blob {
-	size := len(head)
-	for _, p := range pieces {
-		size += len(p)
-	}
+// newBlob cuts content into parts: at least one.
+func newBlob(content []byte) *blob {
 	b := &blob{}
-	var part []byte
-	for _, p := range append([][]byte{head}, pieces...) {
-		for {
-			if part == nil {
-				part = make([]byte, partHead, partHead+min(size, partSize))
-			}
-			n := min(len(p), partHead+partSize-len(part))
-			part, p, size = append(part, p[:n]...), p[n:], size-n
-			if len(p) == 0 {
-				break
-			}
-			b.parts, part = append(b.parts, part), nil
+	for {
+		n := min(len(content), partSize)
+		b.parts = append(b.parts, append(make([]byte, partHead, partHead+n), content[:n]...))
+		if content = content[n:]; len(content) == 0 {
+			return b
 		}
 	}
-	b.parts = append(b.parts, part)
-	return b
 }
 
 func (b *blob) size() int {
@@ -87,20 +74,21 @@ const (
 	bodyResult
 )
 
-func encodeBody(body *toolguard.Body, until time.Time) *blob {
-	head := make([]byte, 9)
-	binary.BigEndian.PutUint64(head, exactly(until))
+func encodeBody(body *toolguard.Body, until time.Time) []byte {
+	scratch := buffers.Get().(*[]byte)
+	both := append(appendName((*scratch)[:0], body.Arguments), body.Result...)
+	packed := pack(both)
+	*scratch = both
+	buffers.Put(scratch)
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, 9+len(packed)), exactly(until))
+	there := byte(0)
 	if body.Arguments != nil {
-		head[8] |= bodyArguments
+		there |= bodyArguments
 	}
 	if body.Result != nil {
-		head[8] |= bodyResult
+		there |= bodyResult
 	}
-	both := make([]byte, 0, binary.MaxVarintLen32+len(body.Arguments)+len(body.Result))
-	both = append(appendName(both, body.Arguments), body.Result...)
-	b := newBlob(head, pack(0, both))
-	b.expires = expiry(until)
-	return b
+	return append(append(b, there), packed...)
 }
 
 // exactly is t in Unix nanoseconds, and 0 for never.
@@ -122,30 +110,30 @@ func expiry(t time.Time) uint64 {
 // expired compares what exactly made with now.
 func expired(until uint64, now time.Time) bool { return until != 0 && exactly(now) >= until }
 
-func decodeBody(b []byte, now time.Time) (toolguard.Body, error) {
+// decodeBody returns toolguard.ErrNotFound for a body that has expired.
+func decodeBody(b []byte, now time.Time) (body toolguard.Body, until uint64, err error) {
 	s := scanner{rest: b}
 	until, there := s.uint64(), s.byte()
 	if s.bad {
-		return toolguard.Body{}, errDamaged
+		return body, 0, errDamaged
 	}
 	if expired(until, now) {
-		return toolguard.Body{}, toolguard.ErrNotFound
+		return body, 0, toolguard.ErrNotFound
 	}
 	both, err := unpack(s.rest)
 	if err != nil {
-		return toolguard.Body{}, err
+		return body, 0, err
 	}
 	s = scanner{rest: both}
 	arguments := s.name()
 	if s.bad {
-		return toolguard.Body{}, errDamaged
+		return body, 0, errDamaged
 	}
-	var body toolguard.Body
 	if there&bodyArguments != 0 {
 		body.Arguments = arguments
 	}
 	if there&bodyResult != 0 {
 		body.Result = s.rest
 	}
-	return body, nil
+	return body, until, nil
 }

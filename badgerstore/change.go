@@ -18,6 +18,7 @@ const (
 
 	laneBytes  = 2 << 10 // more than a lane of usual keys takes
 	chainBytes = 512
+	linkBytes  = 96 // what the journal adds to an event
 	entryBytes = 64 // what Badger adds to each key and value
 
 	tokenLife = 10 * time.Minute // of writes without an operation
@@ -35,19 +36,21 @@ type change struct {
 	tenant     string
 	intent     string
 	occurrence int
-	record     []byte
+	operation  []byte // packed
 	listing    *listing
 	dispatch   bool
 	lanes      []string
 	call       string
 	callUntil  time.Time
 	body       *blob
+	inline     []byte // the body, where the record itself keeps it
+	known      *known // for readers
 
 	fence string
 	since uint64
 
 	events []toolguard.Event
-	texts  []byte // of the events, packed, without what linking fills in
+	texts  [][]byte // of the events, without what linking fills in
 
 	document    string
 	data        *blob
@@ -80,7 +83,7 @@ func newChange(w *toolguard.Write) (*change, error) {
 		if len(w.Data) > MaxBody {
 			return nil, tooLarge("the document", len(w.Data), MaxBody)
 		}
-		c.document, c.documentRev, c.data = w.Document, w.DocumentRev, newBlob(nil, pack(0, w.Data))
+		c.document, c.documentRev, c.data = w.Document, w.DocumentRev, newBlob(pack(w.Data))
 		c.size += c.data.size() + maxParts*(entryBytes+len(c.document))
 	}
 	if err := c.setEvents(w.Events); err != nil {
@@ -110,13 +113,13 @@ func (c *change) setOperation(w *toolguard.Write) error {
 	}
 	var size int
 	var err error
-	if c.record, size, err = encodeRecord(op, w.Token); err != nil {
+	if c.operation, size, err = encodeOperation(op); err != nil {
 		return err
 	}
 	if size > maxValue/2 {
 		return tooLarge("the operation", size, maxValue/2)
 	}
-	c.size += len(c.record) + 6*(entryBytes+len(op.Key)+len(c.tenant)) + 2*len(op.Intent) + len(op.Subject) + len(c.call)
+	c.size += len(c.operation) + recordHead + maxInline + 6*(entryBytes+len(op.Key)+len(c.tenant)) + 2*len(op.Intent) + len(op.Subject) + len(c.call)
 	for _, l := range c.lanes {
 		c.size += laneBytes + laneLength*len(op.Key) + len(l)
 	}
@@ -124,9 +127,15 @@ func (c *change) setOperation(w *toolguard.Write) error {
 		if n := len(w.Body.Arguments) + len(w.Body.Result); n > MaxBody {
 			return tooLarge("the body", n, MaxBody)
 		}
-		c.body = encodeBody(w.Body, w.BodyUntil)
-		c.size += c.body.size() + maxParts*(entryBytes+len(op.Key))
+		if body := encodeBody(w.Body, w.BodyUntil); w.BodyUntil.IsZero() && len(body) <= maxInline {
+			c.inline = body
+		} else {
+			c.body = newBlob(body)
+			c.body.expires = expiry(w.BodyUntil)
+			c.size += c.body.size() + maxParts*(entryBytes+len(op.Key))
+		}
 	}
+	c.known = keep(op, w.Body, w.BodyUntil)
 	return nil
 }
 
@@ -134,42 +143,27 @@ func (c *change) setEvents(events []toolguard.Event) error {
 	if len(events) == 0 {
 		return nil
 	}
-	var size int
-	var err error
-	if c.texts, size, err = encodeEvents(events); err != nil {
-		return err
-	}
-	if size > maxValue/2 {
-		return tooLarge("the events", size, maxValue/2)
-	}
 	c.events = slices.Clone(events)
-	for i := range events {
-		c.size += chainBytes + len(events[i].Tenant)
-		if c.lazy && events[i].Detail != nil { // the caller may go on to change it
-			if c.events[i], err = settled(&events[i]); err != nil {
-				return err
-			}
-		}
-		if err := c.events[i].Prepare(); err != nil {
+	c.texts = make([][]byte, len(events))
+	size := 0
+	room := make([]byte, 0, 640*len(events))
+	for i := range c.events {
+		e := &c.events[i]
+		text, err := e.AppendJSON(room[len(room):])
+		if err != nil {
 			return err
 		}
+		c.texts[i] = text
+		if len(text) <= cap(room)-len(room) {
+			room = room[:len(room)+len(text)]
+		}
+		if size += len(text) + linkBytes; size > maxValue/2 {
+			return tooLarge("the events", size, maxValue/2)
+		}
+		c.size += chainBytes + len(e.Tenant)
 	}
-	c.size += len(c.texts) + entryBytes
+	c.size += size + entryBytes
 	return nil
-}
-
-// journal is the entry, without its key, of c's linked events and of what c creates; without a value if there is neither.
-func (c *change) journal(create bool) (e entry, err error) {
-	create = create && c.key != ""
-	if !create && len(c.events) == 0 {
-		return e, nil
-	}
-	tenant, key := "", ""
-	if create {
-		e.mark, tenant, key = markCreated, c.tenant, c.key
-	}
-	e.value, err = encodeJournal(tenant, key, c.events, c.texts)
-	return e, err
 }
 
 // stamp tells the caller what became of its write.

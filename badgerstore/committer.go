@@ -1,104 +1,138 @@
 package badgerstore
 
 import (
+	"context"
 	"maps"
-	"math"
+	"runtime"
+	"sync"
 	"time"
+
+	"github.com/dgraph-io/badger/v4"
 
 	"toolguard.dev/toolguard"
 )
 
 const (
-	queueLength = 1 << 16
-	headsKept   = 1 << 12
-	lanesKept   = 1 << 12
+	headsKept = 1 << 12
+	lanesKept = 1 << 12
 )
 
-// committer puts writes in order: one goroutine compares each with what is stored and with what earlier writes on
-// their way to disk will have stored, numbers it, links its events, and collects it into a group. While one group
-// is being synced, the next is collected; it is handed over as soon as the disk is free. Nobody is told of a
-// decision before all that it rests on is on disk.
+// committer puts writes in order: whoever writes compares the write, under its lock, with what is stored and with what
+// earlier writes on their way to disk will have stored, numbers it, links its events, and adds it to a group. While
+// one group is being synced, the next is collected; one goroutine takes it as soon as the disk is free. Nobody is
+// told of a decision before all that it rests on is on disk.
 type committer struct {
-	s      *Store
+	s    *Store
+	wake chan struct{} // holds one when there may be a group to take; closed at the end
+
+	mu     sync.Mutex
 	seq    uint64 // the last one given out
 	chains map[string]chain
 	fences *fences
+	tokens tokens
 	heads  map[string]head   // of operations written lately
 	lanes  map[string][]slot // of lanes written lately, by key in Badger
 
-	group *group // being collected
-	ahead *group // handed over last, maybe not on disk yet
-	held  *change
-	lazy  *time.Timer
-	due   bool // lazy writes have waited long enough
+	txn   *badger.Txn // for what is on disk
+	group *group      // being collected
+	ahead *group      // taken last, maybe not on disk yet
+	due   bool        // the group is to go to disk
+	lazy  *time.Timer // makes it due
+
+	closed bool
 }
 
+// run brings groups to disk, one after the other, until the store closes.
 func (k *committer) run() {
-	k.lazy = time.NewTimer(math.MaxInt64)
 	defer k.lazy.Stop()
-	for open := true; ; {
-		var queue <-chan *change
-		if open && k.held == nil && !k.group.full() {
-			queue = k.s.queue
-		}
-		var ready <-chan struct{}
-		if len(k.group.changes) > 0 && (k.group.waits || k.due || queue == nil) {
-			ready = k.s.ready
-		}
-		if queue == nil && ready == nil {
-			<-k.s.ready // the last group is done
-			return
-		}
-		select { // rather collect than hand over
-		case c, ok := <-queue:
-			open = k.collect(c, ok)
-			continue
-		default:
-		}
-		select {
-		case c, ok := <-queue:
-			open = k.collect(c, ok)
-		case <-ready:
-			k.handOver()
-		case <-k.lazy.C:
-			k.due = true
+	for open := true; open; {
+		_, open = <-k.wake
+		for g := k.take(); g != nil; g = k.take() {
+			k.s.write(g)
+			runtime.Gosched() // whoever got an answer may write again: larger groups cost less
 		}
 	}
 }
 
-// collect adds c to the group, or holds it back for the next one.
-func (k *committer) collect(c *change, ok bool) bool {
-	if !ok {
-		return false
+// flush makes what is in the group due, though nobody waits for it.
+func (k *committer) flush() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.rouse()
+}
+
+// close has run end once all is written. Nothing may be collected any more.
+func (k *committer) close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.due, k.closed = true, true
+	close(k.wake)
+}
+
+// rouse has run look for a group to take. The lock is held.
+func (k *committer) rouse() {
+	k.due = len(k.group.changes) > 0
+	if k.closed {
+		return
 	}
-	if !k.group.takes(c) {
-		k.held = c
-		return true
+	select {
+	case k.wake <- struct{}{}:
+	default:
 	}
-	if len(k.group.changes) == 0 {
+}
+
+// collect adds c to the group, when it has room for c.
+func (k *committer) collect(ctx context.Context, c *change) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for !k.group.takes(c) {
+		k.rouse()
+		if c.lazy {
+			return nil // dropped, as a lazy write may be
+		}
+		taken := k.group.taken
+		k.mu.Unlock()
+		select {
+		case <-taken:
+		case <-ctx.Done():
+		}
+		k.mu.Lock()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	if c.lazy && len(k.group.changes) == 0 {
 		k.lazy.Reset(toolguard.LazyDelay)
 	}
 	k.add(c)
-	return true
+	if !c.lazy {
+		k.rouse()
+	}
+	return nil
 }
 
-// handOver gives the group to the disk, which is free.
-func (k *committer) handOver() {
-	k.group.seal(k.chains)
+// take returns the group for the disk, which is free, and begins the next one; nil if there is nothing to write yet.
+func (k *committer) take() *group {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	g := k.group
+	if len(g.changes) == 0 || !k.due {
+		return nil
+	}
 	if len(k.lanes) > lanesKept {
 		clear(k.lanes)
 	}
 	if len(k.heads) > headsKept {
 		clear(k.heads)
 	}
-	maps.Copy(k.lanes, k.group.lanes)
-	maps.Copy(k.heads, k.group.heads)
-	k.ahead, k.group, k.due = k.group, &group{}, false
-	k.s.write(k.ahead)
-	if c := k.held; c != nil {
-		k.held = nil
-		k.collect(c, true)
+	maps.Copy(k.lanes, g.lanes)
+	maps.Copy(k.heads, g.heads)
+	for name := range g.chains {
+		g.put(nameKey(prefixChain, name), k.chains[name].encode())
 	}
+	k.ahead, k.group, k.due = g, newGroup(k.ahead.journal), k.closed
+	close(g.taken)
+	return g
 }
 
 // add decides about c and, if it goes through, adds what it changes to the group.
@@ -108,7 +142,6 @@ func (k *committer) add(c *change) {
 		g.refuse = toolguard.ErrStoreFull
 	}
 	g.changes = append(g.changes, c)
-	g.waits = g.waits || !c.lazy
 	if c.err = g.refuse; c.err == nil {
 		c.err = k.apply(c)
 	}
@@ -121,10 +154,6 @@ func (k *committer) apply(c *change) error {
 		return err
 	}
 	ends, err := link(c.events, k.chains)
-	if err != nil {
-		return err
-	}
-	line, err := c.journal(old.rev == 0)
 	if err != nil {
 		return err
 	}
@@ -142,13 +171,11 @@ func (k *committer) apply(c *change) error {
 	g, seq := k.group, k.seq+uint64(max(1, len(c.events)))
 	for i := range c.events {
 		c.events[i].Seq = k.seq + 1 + uint64(i)
-	}
-	if line.value != nil {
-		line.key = journalKey(seq)
-		g.entries = append(g.entries, line)
+		g.journal.add(&c.events[i], c.texts[i])
 	}
 	if c.key != "" {
 		if old.rev == 0 {
+			g.journal.create(seq, c.tenant, c.key)
 			g.occurrence(c, first, found)
 		}
 		for key, lane := range lanes {
@@ -157,8 +184,8 @@ func (k *committer) apply(c *change) error {
 		}
 		g.operation(c, old, seq)
 	} else if c.token != "" {
-		g.entries = append(g.entries, entry{key: nameKey(prefixToken, c.token), expires: expiry(time.Now().Add(tokenLife))})
-		set(&g.tokens, c.token, true)
+		k.tokens.add(c.token)
+		g.tokens = append(g.tokens, c.token)
 	}
 	if c.document != "" {
 		g.entries = append(g.entries, c.data.entries(prefixDocument, c.document, seq, c.older)...)
@@ -173,6 +200,9 @@ func (k *committer) apply(c *change) error {
 	}
 	g.size += c.size
 	g.seq, k.seq = seq, seq
+	if g.journal.size() > journalFull {
+		g.turn()
+	}
 	return nil
 }
 
@@ -192,8 +222,8 @@ func (k *committer) compare(c *change) (head, error) {
 			return h, toolguard.ErrConflict
 		}
 	} else if c.token != "" {
-		if c.replayed, err = k.hasToken(c.token); err != nil || c.replayed {
-			return h, err
+		if c.replayed = k.tokens.has(c.token); c.replayed {
+			return h, nil
 		}
 	}
 	if c.fence != "" && !k.fences.passes(c.fence, c.key, c.since) {

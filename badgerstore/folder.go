@@ -26,6 +26,7 @@ const (
 type ledger struct {
 	id       string
 	memTable int64 // Badger cannot open what it wrote with a larger one, so this only grows
+	mark     *mark // nil: Badger's part was never seen whole
 }
 
 // openFolder checks the format of the ledger in dir, or makes dir one, and settles the size of its memory tables.
@@ -66,6 +67,47 @@ func newFolder(dir string, memTable int64) (*ledger, error) {
 	return l, writeFile(dir, formatFile, fmt.Sprintf("%s%d\n", formatName, format))
 }
 
+// Exists reports whether there is a ledger in dir, or what is left of one; [Open] would not make a new one then.
+func Exists(dir string) bool {
+	for _, name := range []string{formatFile, dataFolder} {
+		if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			return true // also if it cannot be told: Open says why
+		}
+	}
+	return false
+}
+
+// Foreign reports whether dir holds anything, and nothing that a ledger has: it is no place for a new one.
+func Foreign(dir string) bool {
+	entries, _ := os.ReadDir(dir)
+	some := false
+	for _, e := range entries {
+		switch e.Name() {
+		case formatFile, ledgerFile, lockFile, dataFolder:
+			return false
+		case "lost+found": // a file system of its own
+		default:
+			some = true
+		}
+	}
+	return some
+}
+
+// Discard removes a ledger that was made for nothing, but not its folder. It leaves one alone that another process holds.
+func Discard(dir string) error {
+	l, err := takeLock(dir)
+	if err != nil {
+		return err
+	}
+	defer l.release()
+	for _, name := range []string{formatFile, ledgerFile, dataFolder, lockFile} { // the lock last: until then nobody else begins
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("ledger: %w", err)
+		}
+	}
+	return nil
+}
+
 func checkFormat(dir, text string) error {
 	number, ok := strings.CutPrefix(strings.TrimSuffix(text, "\n"), formatName)
 	n, err := strconv.Atoi(number)
@@ -89,11 +131,18 @@ func readLedger(dir string) (*ledger, error) {
 	if _, err := fmt.Sscanf(string(text), "id %s\nmemtable %d\n", &l.id, &l.memTable); err != nil {
 		return nil, fmt.Errorf("%w: %s is damaged: %w", toolguard.ErrFormat, path, err)
 	}
+	if err := l.readMark(string(text)); err != nil {
+		return nil, damaged(dir, "%s: %v", ledgerFile, err)
+	}
 	return l, nil
 }
 
 func (l *ledger) write(dir string) error {
-	return writeFile(dir, ledgerFile, fmt.Sprintf("id %s\nmemtable %d\n", l.id, l.memTable))
+	text := fmt.Sprintf("id %s\nmemtable %d\n", l.id, l.memTable)
+	if l.mark != nil {
+		text += l.mark.text()
+	}
+	return writeFile(dir, ledgerFile, text+sumLine(text))
 }
 
 // writeFile replaces a small file so that it is there whole, or as before, whatever happens.

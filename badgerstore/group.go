@@ -2,6 +2,7 @@ package badgerstore
 
 import (
 	"encoding/binary"
+	"time"
 
 	"toolguard.dev/toolguard"
 )
@@ -23,18 +24,24 @@ type entry struct {
 type group struct {
 	changes []*change
 	entries []entry
+	journal journal
 	size    int
-	seq     uint64 // of the last write
-	waits   bool   // somebody waits for it
-	refuse  error  // why nothing may be added
+	seq     uint64        // of the last write
+	refuse  error         // why nothing may be added
+	taken   chan struct{} // closed when it goes to disk
 
 	heads     map[string]head // by operation
 	listings  map[string]*listing
 	intents   map[string]intentHead // by key in Badger
 	lanes     map[string][]slot     // by key in Badger
 	documents map[string]documentHead
-	tokens    map[string]bool
+	tokens    []string        // of writes without an operation
 	chains    map[string]bool // that grew
+}
+
+// newGroup returns an empty group, which uses the memory of another's journal.
+func newGroup(spare journal) *group {
+	return &group{taken: make(chan struct{}), journal: journal{created: spare.created[:0], events: spare.events[:0]}}
 }
 
 type documentHead struct {
@@ -54,9 +61,6 @@ func set[V any](m *map[string]V, key string, v V) {
 func (g *group) takes(c *change) bool {
 	return len(g.changes) == 0 || len(g.changes) < groupChanges && g.size+c.size <= groupBytes
 }
-
-// full reports whether the group should not wait for more.
-func (g *group) full() bool { return len(g.changes) >= groupChanges }
 
 func (g *group) put(key, value []byte) { g.entries = append(g.entries, entry{key: key, value: value}) }
 
@@ -79,16 +83,20 @@ func (g *group) occurrence(c *change, old intentHead, found bool) {
 
 // operation adds the entries of c's operation, whose stored head is old, and notes its new one.
 func (g *group) operation(c *change, old head, seq uint64) {
-	h := head{rev: seq, dispatched: old.dispatched, created: old.created, token: c.token, parts: old.parts, listing: c.listing}
+	h := head{rev: seq, dispatched: old.dispatched, created: old.created, token: c.token, parts: old.parts, inline: old.inline, listing: c.listing}
 	if old.rev == 0 {
 		h.created = seq
 	}
 	if c.dispatch {
 		h.dispatched = seq
 	}
-	if c.body != nil {
+	switch {
+	case c.body != nil:
 		g.entries = append(g.entries, c.body.entries(prefixBody, c.key, seq, old.parts)...)
-		h.parts = len(c.body.parts)
+		h.parts, h.inline = len(c.body.parts), nil
+	case c.inline != nil:
+		g.entries = append(g.entries, (&blob{}).entries(prefixBody, c.key, seq, old.parts)...)
+		h.parts, h.inline = 0, c.inline
 	}
 	if c.call != "" {
 		g.entries = append(g.entries, entry{key: scopedKey(prefixCall, c.call, c.tenant), value: encodeCall(c.key, c.callUntil), expires: expiry(c.callUntil)})
@@ -98,25 +106,34 @@ func (g *group) operation(c *change, old head, seq uint64) {
 		g.entries = append(g.entries, entry{key: nameKey(prefixOpen, c.key), gone: true})
 		set(&g.listings, c.key, nil)
 	case c.listing != nil && (old.listing == nil || *old.listing != *c.listing):
-		g.put(nameKey(prefixOpen, c.key), encodeListing(c.listing))
+		if old.listing == nil || !old.listing.same(c.listing) {
+			g.put(nameKey(prefixOpen, c.key), encodeListing(c.listing))
+		}
 		set(&g.listings, c.key, c.listing)
 	}
-	stampRecord(c.record, &h)
-	g.put(nameKey(prefixRecord, c.key), c.record)
+	g.put(nameKey(prefixRecord, c.key), encodeRecord(&h, c.operation))
 	set(&g.heads, c.key, h)
 	c.head = h
 }
 
-// seal adds what is written once per group.
-func (g *group) seal(chains map[string]chain) {
-	if len(g.entries) == 0 {
+// turn begins a new journal entry.
+func (g *group) turn() {
+	if g.journal.size() > 0 {
+		g.entries = append(g.entries, g.journal.entry())
+	}
+}
+
+// seal adds what is written once per group, but for the chains.
+func (g *group) seal() {
+	if g.seq == 0 {
 		return
+	}
+	g.turn()
+	if len(g.tokens) > 0 {
+		g.entries = append(g.entries, entry{key: tokenKey(g.seq), value: encodeTokens(g.tokens), expires: expiry(time.Now().Add(tokenLife))})
 	}
 	for key, lane := range g.lanes {
 		g.put([]byte(key), encodeLane(lane))
-	}
-	for name := range g.chains {
-		g.put(nameKey(prefixChain, name), chains[name].encode())
 	}
 	g.put([]byte{prefixSequence}, binary.BigEndian.AppendUint64(nil, g.seq))
 }

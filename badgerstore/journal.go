@@ -6,127 +6,121 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"reflect"
 
 	"toolguard.dev/toolguard"
 )
 
-// A journal entry holds the events of one write under the write's sequence, which is that of its last event. An
-// entry whose write created an operation is marked, so that all operations can be found in the order of creation.
+// A journal entry holds the events of a group of writes, and which operations they created, under the sequence of the last
+// of these writes. One that says that operations were created is marked, so that all of them can be found in the order
+// of creation without the events being read.
 //
-//	tenant and key of the created operation, or "" and "" | number of events |
-//	for each: place in its chain | hash before it, or "" | its hash |
-//	packed: for each: JSON without these
-
-// markCreated is Badger's user byte of a journal entry that created an operation.
-const markCreated = 1
-
-// encodeEvents packs the texts of events, without what linking will fill in, and returns how large they were.
-func encodeEvents(events []toolguard.Event) (packed []byte, size int, err error) {
-	buffer := buffers.Get().(*[]byte)
-	defer buffers.Put(buffer)
-	text := (*buffer)[:0]
-	for i := range events {
-		e := events[i]
-		e.Chain, e.ChainSeq, e.Prev, e.Hash = "", 0, "", ""
-		if text, err = appendJSON(text, reflect.ValueOf(&e).Elem()); err != nil {
-			return nil, 0, fmt.Errorf("event: %w", err)
-		}
-		text = append(text, '\n')
-	}
-	*buffer = text
-	return pack(0, text), len(text), nil
+//	number of created operations | for each: sequence | tenant | key |
+//	packed: for each event: sequence | place in its chain | hash before it, or "" | its hash | JSON without these
+type journal struct {
+	seq     uint64 // of the last write in it
+	number  int
+	created []byte
+	events  []byte
 }
 
-// encodeJournal takes linked events and their packed texts.
-func encodeJournal(tenant, key string, events []toolguard.Event, packed []byte) ([]byte, error) {
-	b := make([]byte, 0, len(tenant)+len(key)+len(packed)+len(events)*(2*33+binary.MaxVarintLen32)+3*binary.MaxVarintLen32)
-	b = appendName(appendName(b, tenant), key)
-	b = binary.AppendUvarint(b, uint64(len(events)))
-	for i := range events {
-		e := &events[i]
-		b = binary.AppendUvarint(b, e.ChainSeq)
-		var err error
-		if b, err = appendHash(b, e.Prev); err != nil {
-			return nil, err
-		}
-		if b, err = appendHash(b, e.Hash); err != nil {
-			return nil, err
-		}
-	}
-	return append(b, packed...), nil
+const (
+	// markCreated is Badger's user byte of a journal entry that created an operation.
+	markCreated = 1
+
+	journalFull = maxValue / 4 // a write adds up to maxValue / 2, and what cannot be packed grows by a sixth
+)
+
+func (j *journal) create(seq uint64, tenant, key string) {
+	j.seq = seq
+	j.number++
+	j.created = appendName(appendName(binary.AppendUvarint(j.created, seq), tenant), key)
 }
 
-func appendHash(b []byte, text string) ([]byte, error) {
+// add takes a linked event, and its JSON without what linking filled in.
+func (j *journal) add(e *toolguard.Event, text []byte) {
+	j.seq = e.Seq
+	b := binary.AppendUvarint(binary.AppendUvarint(j.events, e.Seq), e.ChainSeq)
+	j.events = appendName(appendHash(appendHash(b, e.Prev), e.Hash), text)
+}
+
+// entry returns what was collected as an entry of a group, and begins anew in the same memory.
+func (j *journal) entry() entry {
+	e := entry{key: journalKey(j.seq)}
+	if j.number > 0 {
+		e.mark = markCreated
+	}
+	packed := pack(j.events)
+	e.value = binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+len(j.created)+len(packed)), uint64(j.number))
+	e.value = append(append(e.value, j.created...), packed...)
+	*j = journal{created: j.created[:0], events: j.events[:0]}
+	return e
+}
+
+func (j *journal) size() int { return len(j.created) + len(j.events) }
+
+// appendHash appends what Link computed.
+func appendHash(b []byte, text string) []byte {
 	b = append(b, byte(hex.DecodedLen(len(text))))
 	b, err := hex.AppendDecode(b, []byte(text))
 	if err != nil {
-		return nil, fmt.Errorf("event: %w", err)
+		panic(fmt.Sprintf("ledger: %q is no hash", text))
 	}
-	return b, nil
+	return b
 }
 
 func (s *scanner) hash() string { return hex.EncodeToString(s.take(uint64(s.byte()))) }
 
-// decodeCreated reads what a marked entry created.
-func decodeCreated(b []byte) (tenant, key string, err error) {
-	s := scanner{rest: b}
-	tenant, key = s.string(), s.string()
-	if s.bad {
-		return "", "", errDamaged
-	}
-	return tenant, key, nil
+// created is an operation that a journal entry says was created.
+type created struct {
+	seq         uint64
+	tenant, key string
 }
 
-// decodeEvents reads the events of the write with sequence seq.
-func decodeEvents(seq uint64, b []byte) ([]toolguard.Event, error) {
-	s := scanner{rest: b}
-	s.name()
-	s.name()
+func scanCreated(s *scanner) ([]created, error) {
 	n := s.uvarint()
-	if s.bad || n > uint64(len(b)) {
+	if s.bad || n > uint64(len(s.rest)) {
 		return nil, errDamaged
 	}
-	if n == 0 {
-		return nil, nil
-	}
-	events := make([]toolguard.Event, n)
-	for i := range events {
-		e := &events[i]
-		e.ChainSeq, e.Prev, e.Hash = s.uvarint(), s.hash(), s.hash()
+	all := make([]created, n)
+	for i := range all {
+		all[i] = created{s.uvarint(), s.string(), s.string()}
 	}
 	if s.bad {
 		return nil, errDamaged
+	}
+	return all, nil
+}
+
+// decodeCreated reads the created operations of an entry, in order.
+func decodeCreated(b []byte) ([]created, error) { return scanCreated(&scanner{rest: b}) }
+
+// decodeEvents reads the events of an entry that have a sequence above after.
+func decodeEvents(b []byte, after uint64) ([]toolguard.Event, error) {
+	s := scanner{rest: b}
+	if _, err := scanCreated(&s); err != nil {
+		return nil, err
 	}
 	text, err := unpack(s.rest)
 	if err != nil {
 		return nil, err
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber() // the hash covers numbers of any size
-	for i := range events {
-		e := events[i]
-		if err := d.Decode(&events[i]); err != nil {
+	var events []toolguard.Event
+	for s = (scanner{rest: text}); len(s.rest) > 0; {
+		seq, place, prev, hash, text := s.uvarint(), s.uvarint(), s.hash(), s.hash(), s.name()
+		if s.bad {
+			return nil, errDamaged
+		}
+		if seq <= after {
+			continue
+		}
+		var e toolguard.Event
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.UseNumber() // the hash covers numbers of any size
+		if err := d.Decode(&e); err != nil {
 			return nil, fmt.Errorf("%w: %w", errDamaged, err)
 		}
-		events[i].Chain, events[i].ChainSeq, events[i].Prev, events[i].Hash = events[i].Tenant, e.ChainSeq, e.Prev, e.Hash
-		events[i].Seq = seq - n + 1 + uint64(i)
+		e.Chain, e.ChainSeq, e.Prev, e.Hash, e.Seq = e.Tenant, place, prev, hash, seq
+		events = append(events, e)
 	}
 	return events, nil
-}
-
-// settled returns a copy of e that shares nothing with it.
-func settled(e *toolguard.Event) (toolguard.Event, error) {
-	packed, _, err := encodeEvents([]toolguard.Event{*e})
-	if err != nil {
-		return toolguard.Event{}, err
-	}
-	text, err := unpack(packed)
-	if err != nil {
-		return toolguard.Event{}, err
-	}
-	var c toolguard.Event
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	return c, d.Decode(&c)
 }

@@ -34,13 +34,17 @@ func writerOf(t reflect.Type) writer {
 
 var (
 	timeType      = reflect.TypeFor[time.Time]()
+	rawType       = reflect.TypeFor[json.RawMessage]()
 	marshalerType = reflect.TypeFor[json.Marshaler]()
 	textType      = reflect.TypeFor[encoding.TextMarshaler]()
 )
 
 func newWriter(t reflect.Type) writer {
-	if t == timeType {
+	switch t {
+	case timeType:
 		return appendTime
+	case rawType:
+		return appendRaw
 	}
 	if p := reflect.PointerTo(t); p.Implements(marshalerType) || p.Implements(textType) {
 		return appendOther
@@ -82,6 +86,13 @@ func appendOther(b []byte, v reflect.Value) ([]byte, error) {
 		return nil, err
 	}
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
+}
+
+func appendRaw(b []byte, v reflect.Value) ([]byte, error) {
+	if v.IsNil() {
+		return append(b, "null"...), nil
+	}
+	return appendOther(b, v)
 }
 
 func appendText(b []byte, s string) ([]byte, error) {
@@ -131,11 +142,11 @@ func membersOf(t reflect.Type) ([]member, bool) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		tag := f.Tag.Get("json")
-		if tag == "-" {
+		if tag == "-" || !f.IsExported() && !f.Anonymous {
 			continue
 		}
 		name, option, _ := strings.Cut(tag, ",")
-		if f.Anonymous || !f.IsExported() || name == "" {
+		if f.Anonymous || name == "" {
 			return nil, false
 		}
 		m := member{index: i, name: strconv.Quote(name) + ":", write: writerOf(f.Type)}

@@ -13,9 +13,9 @@ const (
 	prefixBody     = 'b' // operation key, part → part of a blob
 	prefixDocument = 'd' // name, part → part of a blob
 	prefixOpen     = 'o' // operation key → listing
-	prefixJournal  = 'e' // sequence → the events of one write, and what it created
+	prefixJournal  = 'e' // sequence → the events of the writes up to it, and what they created
 	prefixChain    = 'h' // chain → its latest event
-	prefixToken    = 't' // token of a write without an operation → nothing
+	prefixToken    = 't' // sequence → the tokens of a group's writes without an operation
 	prefixSequence = 'q' // → the latest sequence
 )
 
@@ -45,6 +45,10 @@ func scopedName(prefix byte, name string) []byte { return scopedKey(prefix, name
 
 func journalKey(seq uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{prefixJournal}, seq)
+}
+
+func tokenKey(seq uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{prefixToken}, seq)
 }
 
 func partKey(prefix byte, name string, part int) []byte {

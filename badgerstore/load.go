@@ -1,20 +1,28 @@
 package badgerstore
 
-import "github.com/dgraph-io/badger/v4"
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+)
 
 // load reads what the store keeps in memory and returns the committer that goes on from there.
 func (s *Store) load() (_ *committer, err error) {
 	defer recovered([]byte(s.dir), &err)
-	k := &committer{s: s, chains: map[string]chain{}, heads: map[string]head{}, lanes: map[string][]slot{}, group: &group{}, ahead: &group{}}
+	k := &committer{
+		s: s, wake: make(chan struct{}, 1), chains: map[string]chain{}, heads: map[string]head{}, lanes: map[string][]slot{},
+		group: newGroup(journal{}), ahead: &group{},
+	}
 	k.seq = s.db.MaxVersion()
 	s.view.seq, s.view.open, s.view.snapshots = k.seq, newOpenSet(), map[uint64]int{}
-	seq, found, err := stored(k, []byte{prefixSequence}, func(b []byte) (uint64, error) { return (&scanner{rest: b}).uint64(), nil })
+	seq, _, err := stored(k, []byte{prefixSequence}, func(b []byte) (uint64, error) { return (&scanner{rest: b}).uint64(), nil })
 	if err != nil {
 		return nil, err
 	}
-	if found {
-		k.seq = max(k.seq, seq)
-		s.view.seq = k.seq
+	if seq != k.seq { // every group writes both
+		return nil, damaged(s.dir, "it says that it ends at sequence %d, and it has come to %d", seq, k.seq)
 	}
 	k.fences = newFences(k.seq)
 	s.db.SetDiscardTs(k.seq)
@@ -33,10 +41,31 @@ func (s *Store) load() (_ *committer, err error) {
 	err = r.scan([]byte{prefixOpen}, nil, false, func(item *badger.Item) (bool, error) {
 		key := string(item.Key()[1:])
 		l, err := value(item, func(b []byte) (*listing, error) { return decodeListing(key, b) })
+		if err != nil {
+			return false, err
+		}
+		h, found, err := stored(k, nameKey(prefixRecord, key), decodeHead)
+		if err == nil && !found {
+			err = unreadable(nameKey(prefixRecord, key), errDamaged)
+		}
 		if err == nil {
+			l.holding = h.holding
 			s.view.open.add(l)
 		}
 		return true, err
 	})
+	if err != nil {
+		return nil, err
+	}
+	var latest []string
+	err = r.scan([]byte{prefixToken}, nil, true, func(item *badger.Item) (bool, error) {
+		of, err := value(item, decodeTokens)
+		latest = append(latest, of...)
+		return len(latest) < tokensKept, err
+	})
+	for _, token := range slices.Backward(latest) {
+		k.tokens.add(token)
+	}
+	k.lazy = time.AfterFunc(math.MaxInt64, k.flush)
 	return k, err
 }

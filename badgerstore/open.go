@@ -25,8 +25,16 @@ func newOpenSet() openSet {
 	return openSet{byKey: map[string]*opened{}, places: map[place]*shelf{}}
 }
 
+// add adds an operation, or replaces it.
 func (s *openSet) add(l *listing) {
 	p := place{l.tenant, l.workflow, l.action}
+	if o := s.byKey[l.key]; o != nil {
+		if o.same(l) {
+			s.places[p].hold(o, l.holding)
+			return
+		}
+		s.remove(l.key)
+	}
 	sh := s.places[p]
 	if sh == nil {
 		sh = &shelf{subjects: map[string]*opened{}, holding: map[*opened]struct{}{}}
@@ -37,11 +45,18 @@ func (s *openSet) add(l *listing) {
 		o.next.prev = o
 	}
 	sh.subjects[l.subject] = o
-	if l.holding {
-		sh.holding[o] = struct{}{}
-	}
+	sh.hold(o, l.holding)
 	sh.size++
 	s.byKey[l.key] = o
+}
+
+func (sh *shelf) hold(o *opened, holding bool) {
+	switch o.holding = holding; {
+	case holding:
+		sh.holding[o] = struct{}{}
+	default:
+		delete(sh.holding, o)
+	}
 }
 
 func (s *openSet) remove(key string) {

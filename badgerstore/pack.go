@@ -1,6 +1,7 @@
 package badgerstore
 
 import (
+	"bytes"
 	"sync"
 
 	"github.com/klauspost/compress/s2"
@@ -11,10 +12,14 @@ import (
 
 const maxUnpacked = MaxBody + 1<<20
 
-// pack returns room bytes to be filled in, and then b packed.
-func pack(room int, b []byte) []byte {
-	dst := make([]byte, room+s2.MaxEncodedLen(len(b)))
-	return dst[:room+len(s2.EncodeSnappy(dst[room:], b))]
+// pack returns b packed.
+func pack(b []byte) []byte {
+	scratch := buffers.Get().(*[]byte)
+	defer buffers.Put(scratch)
+	if n := s2.MaxEncodedLen(len(b)); cap(*scratch) < n {
+		*scratch = make([]byte, n)
+	}
+	return bytes.Clone(s2.EncodeSnappy((*scratch)[:cap(*scratch)], b))
 }
 
 // unpack returns what was packed. The result does not refer to b.
@@ -29,5 +34,5 @@ func unpack(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// buffers are for what is packed at once.
+// buffers are for what is copied at once.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}

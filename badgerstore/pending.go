@@ -57,20 +57,13 @@ func (k *committer) document(name string) (documentHead, error) {
 	return d, err
 }
 
-func (k *committer) hasToken(token string) (bool, error) {
-	if k.group.tokens[token] || k.ahead.tokens[token] {
-		return true, nil
-	}
-	_, found, err := stored(k, nameKey(prefixToken, token), func([]byte) (struct{}, error) { return struct{}{}, nil })
-	return found, err
-}
-
 // stored reads one key as of the last group on disk. Whatever a group still on its way there changes has been looked up before.
 func stored[T any](k *committer, key []byte, decode func([]byte) (T, error)) (v T, found bool, err error) {
 	defer recovered(key, &err)
-	txn := k.s.db.NewTransactionAt(k.s.view.latest(), false)
-	defer txn.Discard()
-	item, err := txn.Get(key)
+	if seq := k.s.view.latest(); k.txn == nil || k.txn.ReadTs() != seq {
+		k.txn = k.s.db.NewTransactionAt(seq, false)
+	}
+	item, err := k.txn.Get(key)
 	if errors.Is(err, badger.ErrKeyNotFound) {
 		return v, false, nil
 	}

@@ -71,7 +71,7 @@ func (r *reading) operations(keys []string, q *toolguard.Query) ([]*toolguard.Op
 		if i%64 == 63 && r.ctx.Err() != nil {
 			return nil, r.ctx.Err()
 		}
-		op, err := get(r, nameKey(prefixRecord, key), decodeRecord)
+		op, err := r.operation(key)
 		switch {
 		case errors.Is(err, toolguard.ErrNotFound) && q.Key != "":
 			return nil, nil
@@ -213,28 +213,35 @@ func (r *reading) all(q toolguard.Query) (keys []string, next uint64, err error)
 	if limit <= 0 {
 		limit = pageLength
 	}
-	var start []byte
-	if q.Before > 0 {
-		start = journalKey(q.Before - 1)
+	below := q.Before
+	if below == 0 {
+		below = r.seq + 1
+	}
+	// An entry has the sequence of its last write: the first one to look at is that in which below is.
+	start := journalKey(r.seq)
+	err = r.scan([]byte{prefixJournal}, journalKey(below-1), false, func(item *badger.Item) (bool, error) {
+		start = item.KeyCopy(nil)
+		return false, nil
+	})
+	if err != nil {
+		return nil, 0, err
 	}
 	last, more := uint64(0), false
 	err = r.scan([]byte{prefixJournal}, start, true, func(item *badger.Item) (bool, error) {
 		if item.UserMeta()&markCreated == 0 {
 			return true, nil
 		}
-		c, err := value(item, func(b []byte) ([2]string, error) {
-			tenant, key, err := decodeCreated(b)
-			return [2]string{tenant, key}, err
-		})
-		if err != nil || q.Tenant != "" && q.Tenant != c[0] {
-			return true, err
+		all, err := value(item, decodeCreated)
+		for _, c := range slices.Backward(all) {
+			if c.seq >= below || q.Tenant != "" && q.Tenant != c.tenant {
+				continue
+			}
+			if more = len(keys) == limit; more {
+				break
+			}
+			keys, last = append(keys, c.key), c.seq
 		}
-		if more = len(keys) == limit; more {
-			return false, nil
-		}
-		keys = append(keys, c[1])
-		last = (&scanner{rest: item.Key()[1:]}).uint64()
-		return true, nil
+		return !more, err
 	})
 	if more {
 		next = last

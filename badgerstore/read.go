@@ -116,19 +116,56 @@ func (r *reading) blob(prefix byte, name string) (data []byte, seq uint64, err e
 // Body returns the body of an operation; see [toolguard.Store].
 func (s *Store) Body(ctx context.Context, key string) (body toolguard.Body, err error) {
 	err = s.read(ctx, nil, func(r *reading, _ []string) error {
-		data, _, err := r.blob(prefixBody, key)
+		if k := s.view.recent.get(key, r.seq); k != nil && k.body != nil {
+			if expired(k.until, time.Now()) {
+				return fmt.Errorf("body of %s: %w", key, toolguard.ErrNotFound)
+			}
+			body = *cloneBody(k.body)
+			return nil
+		}
+		read, until, err := r.body(key)
 		if err != nil {
 			return fmt.Errorf("body of %s: %w", key, err)
 		}
-		if body, err = decodeBody(data, time.Now()); errors.Is(err, errDamaged) {
-			err = unreadable(partKey(prefixBody, key, 0), err)
-		}
-		if err != nil {
-			return fmt.Errorf("body of %s: %w", key, err)
-		}
+		s.view.recent.addBody(key, &read, until, r.seq)
+		body = read
 		return nil
 	})
 	return body, err
+}
+
+// body reads a body out of its operation's record, or where else it is.
+func (r *reading) body(key string) (body toolguard.Body, until uint64, err error) {
+	from := nameKey(prefixRecord, key)
+	h, err := get(r, from, decodeHead)
+	if err != nil {
+		return body, 0, err
+	}
+	data := h.inline
+	if len(data) == 0 {
+		from = partKey(prefixBody, key, 0)
+		if data, _, err = r.blob(prefixBody, key); err != nil {
+			return body, 0, err
+		}
+	}
+	body, until, err = decodeBody(data, time.Now())
+	if errors.Is(err, errDamaged) {
+		err = unreadable(from, err)
+	}
+	return body, until, err
+}
+
+// operation reads an operation, or returns toolguard.ErrNotFound.
+func (r *reading) operation(key string) (*toolguard.Operation, error) {
+	if k := r.s.view.recent.get(key, r.seq); k != nil {
+		return clone(k.op), nil
+	}
+	op, err := get(r, nameKey(prefixRecord, key), decodeRecord)
+	if err != nil {
+		return nil, err
+	}
+	r.s.view.recent.add(key, &known{op: clone(op)}, r.seq)
+	return op, nil
 }
 
 // Document returns a document; see [toolguard.Store].
@@ -151,17 +188,12 @@ func (s *Store) Document(ctx context.Context, name string) (data []byte, rev uin
 func (s *Store) Events(ctx context.Context, after uint64, limit int) (events []toolguard.Event, err error) {
 	err = s.read(ctx, nil, func(r *reading, _ []string) error {
 		return r.scan([]byte{prefixJournal}, journalKey(after+1), false, func(item *badger.Item) (bool, error) {
-			seq := (&scanner{rest: item.Key()[1:]}).uint64()
-			es, err := value(item, func(b []byte) ([]toolguard.Event, error) { return decodeEvents(seq, b) })
-			if err != nil {
-				return false, err
+			es, err := value(item, func(b []byte) ([]toolguard.Event, error) { return decodeEvents(b, after) })
+			if limit > 0 {
+				es = es[:min(len(es), limit-len(events))]
 			}
-			for _, e := range es {
-				if e.Seq > after && (limit <= 0 || len(events) < limit) {
-					events = append(events, e)
-				}
-			}
-			return limit <= 0 || len(events) < limit, nil
+			events = append(events, es...)
+			return limit <= 0 || len(events) < limit, err
 		})
 	})
 	return events, err

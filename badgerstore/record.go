@@ -1,6 +1,7 @@
 package badgerstore
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -10,13 +11,20 @@ import (
 	"toolguard.dev/toolguard"
 )
 
-// A record is a head, which the store keeps and stamps by itself, and the operation, packed. The key material stands
-// beside the JSON and not in it: it must come back byte for byte, and encoding/json would write it anew.
+// A record is a head, which the store keeps and stamps by itself, a body that does not expire, if it is small, and the
+// operation, packed. The key material stands beside the JSON and not in it: it must come back byte for byte, and
+// encoding/json would write it anew.
 //
-//	version 1 | parts of the body 1 | rev 8 | dispatched 8 | created 8 | token | packed: material | JSON
+//	version 1 | flags 1 | parts of the body 1 | rev 8 | dispatched 8 | created 8 | token | body, or "" | packed: material | JSON
 const (
 	recordVersion = 1
-	recordHead    = 2 + 3*8
+	recordHead    = 3 + 3*8 + 1 + maxToken + 2
+
+	recordHolding = 1 // it may hold others back, if it is open
+
+	// maxInline is the largest body that stands in the record. Most bodies of open operations do, so that they need
+	// no key of their own and are gone once the operation is final, whose body expires and so has a key.
+	maxInline = 2 << 10
 )
 
 var errDamaged = errors.New("damaged")
@@ -28,11 +36,13 @@ type head struct {
 	created    uint64 // sequence of the first write
 	token      string
 	parts      int      // of its body
+	inline     []byte   // its body, if the record keeps it
 	listing    *listing // nil unless it is open
+	holding    bool     // as stored
 }
 
-// encodeRecord leaves the head to be stamped. It also returns how large the operation is before it is packed.
-func encodeRecord(op *toolguard.Operation, token string) (b []byte, size int, err error) {
+// encodeOperation returns the operation packed, and how large it was before.
+func encodeOperation(op *toolguard.Operation) (b []byte, size int, err error) {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	c := *op
@@ -42,25 +52,30 @@ func encodeRecord(op *toolguard.Operation, token string) (b []byte, size int, er
 		return nil, 0, fmt.Errorf("operation %s: %w", op.Key, err)
 	}
 	*buffer = text
-	b = pack(recordHead+1+len(token), text)
-	b[0] = recordVersion
-	b[recordHead] = byte(len(token)) // below 128: its own varint
-	copy(b[recordHead+1:], token)
-	return b, len(text), nil
+	return pack(text), len(text), nil
 }
 
-func stampRecord(b []byte, h *head) {
-	b[1] = byte(h.parts)
-	binary.BigEndian.PutUint64(b[2:], h.rev)
-	binary.BigEndian.PutUint64(b[10:], h.dispatched)
-	binary.BigEndian.PutUint64(b[18:], h.created)
+func encodeRecord(h *head, operation []byte) []byte {
+	b := make([]byte, 3, recordHead+len(h.inline)+len(operation))
+	b[0], b[2] = recordVersion, byte(h.parts)
+	if h.listing != nil && h.listing.holding {
+		b[1] |= recordHolding
+	}
+	for _, n := range []uint64{h.rev, h.dispatched, h.created} {
+		b = binary.BigEndian.AppendUint64(b, n)
+	}
+	return append(appendName(appendName(b, h.token), h.inline), operation...)
 }
 
+// scanHead reads a head. Its body stays in the scanned slice.
 func scanHead(s *scanner) head {
 	if v := s.byte(); v != recordVersion {
 		s.bad = true
 	}
-	return head{parts: int(s.byte()), rev: s.uint64(), dispatched: s.uint64(), created: s.uint64(), token: s.string()}
+	return head{
+		holding: s.byte()&recordHolding != 0, parts: int(s.byte()),
+		rev: s.uint64(), dispatched: s.uint64(), created: s.uint64(), token: s.string(), inline: s.name(),
+	}
 }
 
 func decodeHead(b []byte) (head, error) {
@@ -69,6 +84,7 @@ func decodeHead(b []byte) (head, error) {
 	if s.bad {
 		return head{}, errDamaged
 	}
+	h.inline = bytes.Clone(h.inline)
 	return h, nil
 }
 
@@ -106,11 +122,15 @@ type listing struct {
 	holding                           bool
 }
 
+// same reports whether two listings have one entry: whether an operation is holding stands in its record.
+func (l *listing) same(o *listing) bool {
+	a, b := *l, *o
+	a.holding, b.holding = false, false
+	return a == b
+}
+
 func encodeListing(l *listing) []byte {
-	b := make([]byte, 1, 1+4*binary.MaxVarintLen32+len(l.tenant)+len(l.workflow)+len(l.action)+len(l.subject))
-	if l.holding {
-		b[0] = 1
-	}
+	b := make([]byte, 0, 4*binary.MaxVarintLen32+len(l.tenant)+len(l.workflow)+len(l.action)+len(l.subject))
 	for _, s := range []string{l.tenant, l.workflow, l.action, l.subject} {
 		b = appendName(b, s)
 	}
@@ -119,8 +139,7 @@ func encodeListing(l *listing) []byte {
 
 func decodeListing(key string, b []byte) (*listing, error) {
 	s := scanner{rest: b}
-	holding := s.byte() == 1
-	l := &listing{key: key, tenant: s.string(), workflow: s.string(), action: s.string(), subject: s.string(), holding: holding}
+	l := &listing{key: key, tenant: s.string(), workflow: s.string(), action: s.string(), subject: s.string()}
 	if s.bad {
 		return nil, errDamaged
 	}

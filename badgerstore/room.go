@@ -1,7 +1,9 @@
 package badgerstore
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -44,7 +46,7 @@ func (r *room) short() bool {
 	}
 	free, err := freeBytes(r.dir)
 	if err != nil {
-		return true
+		return !errors.Is(err, fs.ErrNotExist) // then it is not space that is missing, and the commit says so
 	}
 	if free > r.minFree && free-r.minFree > plenty {
 		r.plenty = time.Now()
@@ -66,6 +68,12 @@ func (r *room) canOpen() error {
 		return fmt.Errorf("ledger %s: %w", r.dir, err)
 	}
 	return nil
+}
+
+// canFlush reports whether Badger can close: it makes tables of its memory tables then, and merges some.
+func (r *room) canFlush() bool {
+	free, err := freeBytes(r.dir)
+	return err == nil && free >= memTables*r.memTable+compaction(r.db)
 }
 
 // tables is what the memory tables take on disk, the one being filled and those waiting to be flushed: once as a

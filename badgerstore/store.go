@@ -48,15 +48,18 @@ type Store struct {
 	lock *lock
 	db   *badger.DB
 	room *room
+	log  *slog.Logger
 	fail func(Stage) error
+
+	home   *home
+	marker *marker
 
 	gate   sync.RWMutex // held shared by every call, exclusively to close
 	closed bool
 
-	queue  chan *change
-	ready  chan struct{} // holds one while no group is on its way to disk
-	ended  sync.WaitGroup
-	broken atomic.Pointer[error]
+	committer *committer
+	ended     sync.WaitGroup
+	broken    atomic.Pointer[error]
 
 	view view
 }
@@ -66,7 +69,8 @@ var _ toolguard.Store = (*Store)(nil)
 // Open opens the ledger in dir and creates what is missing, the folder with mode 0700.
 //
 // It refuses with ErrLocked while another process holds the ledger, with toolguard.ErrFormat if a newer program
-// wrote it, and plainly if dir lies on a network file system, where neither locks nor syncs can be relied on.
+// wrote it, with toolguard.ErrDamaged if it is less than it was or cannot be read, before anything is changed, and
+// plainly if dir lies on a network file system, where neither locks nor syncs can be relied on.
 func Open(dir string, o *Options) (*Store, error) {
 	return open(dir, o, memTableSize)
 }
@@ -88,7 +92,7 @@ func open(dir string, o *Options, memTable int64) (_ *Store, err error) {
 	if err := refuseNetwork(dir); err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, fail: o.Fail, queue: make(chan *change, queueLength), ready: make(chan struct{}, 1)}
+	s := &Store{dir: dir, log: log, fail: o.Fail}
 	if s.lock, err = takeLock(dir); err != nil {
 		return nil, err
 	}
@@ -106,16 +110,17 @@ func open(dir string, o *Options, memTable int64) (_ *Store, err error) {
 	if err := s.room.canOpen(); err != nil {
 		return nil, err
 	}
+	if err := inspect(dir, kept.mark); err != nil {
+		return nil, err
+	}
 	if s.db, err = badger.OpenManaged(badgerOptions(filepath.Join(dir, dataFolder), kept.memTable, log)); err != nil {
-		return nil, fmt.Errorf("ledger %s: %w", dir, err)
+		return nil, fmt.Errorf("ledger %s: %w", dir, oneLine{err})
 	}
 	s.room.watch(s.db)
-	committer, err := s.load()
-	if err != nil {
+	if err := s.begin(kept); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}
-	s.ready <- struct{}{}
-	s.ended.Go(committer.run)
+	s.ended.Go(s.committer.run)
 	return s, nil
 }
 
@@ -148,37 +153,5 @@ func (s *Store) enqueue(ctx context.Context, c *change) error {
 	if err := s.broken.Load(); err != nil {
 		return *err
 	}
-	if c.lazy {
-		select {
-		case s.queue <- c:
-		default: // more than can be queued: dropped, as a lazy write may be
-		}
-		return nil
-	}
-	select {
-	case s.queue <- c:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// Close finishes what is queued, waits for reads, and gives the ledger up. Further calls do nothing.
-func (s *Store) Close() error {
-	s.gate.Lock()
-	if s.closed {
-		s.gate.Unlock()
-		return nil
-	}
-	s.closed = true
-	close(s.queue)
-	s.gate.Unlock()
-
-	s.ended.Wait()
-	err := s.db.Close()
-	s.lock.release()
-	if err != nil {
-		return fmt.Errorf("ledger %s: %w", s.dir, err)
-	}
-	return nil
+	return s.committer.collect(ctx, c)
 }

@@ -8,30 +8,22 @@ import (
 	"toolguard.dev/toolguard"
 )
 
-// write begins to bring g to disk. When that is done, g's writes get their answers, and then the disk is free again.
+// write brings g to disk, and then gives g's writes their answers.
 func (s *Store) write(g *group) {
-	done := func(err error) {
-		if err = s.written(g, err); err != nil {
-			for _, c := range g.changes {
-				c.err = err
-			}
+	g.seal()
+	var err error
+	if len(g.entries) > 0 {
+		txn, failed := s.transaction(g)
+		if err = failed; err == nil {
+			err = txn.CommitAt(g.seq, nil)
 		}
-		for _, c := range g.changes {
-			close(c.done)
+	}
+	err = s.written(g, err)
+	for _, c := range g.changes {
+		if err != nil {
+			c.err = err
 		}
-		s.ready <- struct{}{}
-	}
-	if len(g.entries) == 0 {
-		done(nil)
-		return
-	}
-	txn, err := s.transaction(g)
-	if err != nil {
-		done(err)
-		return
-	}
-	if err := txn.CommitAt(g.seq, done); err != nil {
-		done(err)
+		close(c.done)
 	}
 }
 
@@ -69,7 +61,11 @@ func (s *Store) written(g *group, err error) error {
 		err = s.at(AfterCommit)
 	}
 	if err == nil {
+		err = s.home.changed()
+	}
+	if err == nil {
 		s.db.SetDiscardTs(s.view.publish(g))
+		s.marker.wrote(g)
 		return nil
 	}
 	if broken := s.broken.Load(); broken != nil {

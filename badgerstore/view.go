@@ -8,6 +8,8 @@ type view struct {
 	seq  uint64
 	open openSet
 
+	recent recent
+
 	reading   sync.Mutex
 	snapshots map[uint64]int // reads under way, by the sequence they read at
 }
@@ -22,17 +24,24 @@ func (v *view) listing(key string) *listing {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	if l := v.open.byKey[key]; l != nil {
-		return &l.listing
+		c := l.listing // the original changes
+		return &c
 	}
 	return nil
 }
 
 // publish shows g to reads that begin from now on. It returns the sequence below which nobody reads.
 func (v *view) publish(g *group) uint64 {
+	for _, c := range g.changes {
+		if c.known != nil && c.err == nil && !c.replayed {
+			v.recent.publish(c)
+		}
+	}
 	v.mu.Lock()
 	for key, l := range g.listings {
-		v.open.remove(key)
-		if l != nil {
+		if l == nil {
+			v.open.remove(key)
+		} else {
 			v.open.add(l)
 		}
 	}

@@ -18,6 +18,7 @@ type view struct {
 	texts         int    // how many there are
 	structured    any
 	hasStructured bool
+	empty         bool // no text, no other content block, nothing structured
 }
 
 // Text returns the texts of the answer, joined by newlines: of a result its text blocks, of a protocol error its
@@ -59,6 +60,8 @@ func (a Answer) view() *view {
 			v.structured, _ = keyderive.Parse(a.Structured())
 		}
 	}
+	blocks, _ := members["content"].([]any)
+	v.empty = v.text == "" && !v.hasStructured && len(blocks) == v.texts
 	v.incomplete, v.readable = readIncomplete(members)
 	return v
 }

@@ -21,6 +21,7 @@ type Classification struct {
 	Sent         bool   // a byte may have left for the tool
 	Answered     bool   // the tool itself answered: a result, or a protocol error
 	Exists       bool   // it says that what we ask for is there already, and names our key: evidence that an attempt did it
+	Empty        bool   // the answer says nothing at all: no text, no other content, nothing structured
 	DownstreamID string // the downstream's name for what was made, by the policy's downstream_id; "" if there is none
 	Says         string // its own words, or the handler's error: one line of at most 500 bytes
 }
@@ -61,7 +62,7 @@ func (e *Entry) ClassifyCall(in Input, err error, key string) Classification {
 	}
 	a := in.Answer
 	v := a.view()
-	c := Classification{Sent: true, Answered: a.Error != nil || len(a.Result) > 0, Says: v.says(a)}
+	c := Classification{Sent: true, Answered: a.Error != nil || len(a.Result) > 0, Says: v.says(a), Empty: v.empty}
 	act := &activation{in: in, view: v}
 	c.Outcome = e.outcome(a, v, act, key)
 	if c.Outcome == Incomplete || !v.readable {
@@ -166,6 +167,9 @@ func (e *Entry) errorOutcome(a *Answer, v *view) Outcome {
 func exists(a *Answer, v *view, key string) bool {
 	if key == "" {
 		return false
+	}
+	if v.structured == nil && a.Error == nil && !strings.Contains(v.text, key) {
+		return false // what most answers are, without a copy of their text
 	}
 	text := v.text + "\n" + v.structuredText()
 	if a.Error != nil {

@@ -307,6 +307,9 @@ func sentence(text string) string {
 // oneLine returns at most so many bytes of a text, as valid UTF-8, with each run of white space and control
 // characters as one space.
 func oneLine(text string, limit int) string {
+	if tidy(text) {
+		return strings.TrimRight(text[:min(len(text), limit)], " ")
+	}
 	var b strings.Builder
 	b.Grow(min(len(text), limit))
 	space := false
@@ -329,6 +332,19 @@ func oneLine(text string, limit int) string {
 		b.WriteRune(r)
 	}
 	return b.String()
+}
+
+// tidy tells whether a text is one line of printable ASCII already, with single spaces between words.
+func tidy(text string) bool {
+	space := true
+	for i := range len(text) {
+		c := text[i]
+		if c < ' ' || c > '~' || c == ' ' && space {
+			return false
+		}
+		space = c == ' '
+	}
+	return true
 }
 
 // kindOf names the JSON type of v.

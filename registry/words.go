@@ -43,7 +43,7 @@ var RefusalWords = []string{
 // time-out, a lost connection, an interruption, a server's own failure, a reply that got lost after the effect
 // (output that fails its own schema), or of a part that was done. So do whole numbers from 500 to 599, unless they
 // follow a comparison, "#", "/", "$" or a decimal point; "N of M", "N/M" and "some …" (but not "some fields",
-// "some parameters" and the like); and words such as "was created" or "successfully".
+// "some parameters" and the like); and what tells that something happened, by [EffectWords].
 //
 // The list is there to be read; what is done to it changes nothing.
 var DoubtWords = []string{
@@ -67,7 +67,7 @@ var DoubtWords = []string{
 	"structured content",
 	// a part
 	"partial", "partially", "partly", "others", "the rest", "rolled back", "rollback", "successfully",
-	"succeeded",
+	"succeeded", "all but", "went through", "gone through", "took effect", "post commit", "post receive",
 }
 
 var (
@@ -81,11 +81,6 @@ var (
 	// requestWords are what "some" may stand before in a plain refusal.
 	requestWords = []string{"fields", "parameters", "params", "arguments", "args", "properties", "values", "inputs",
 		"required", "input"}
-
-	// effectWords tell of an effect that was had: "was created", "Created #5, but …".
-	effectWords = []string{"created", "sent", "saved", "written", "updated", "added", "inserted", "charged", "uploaded",
-		"posted", "committed", "submitted", "queued", "processed", "published", "scheduled", "completed", "executed",
-		"applied", "deleted", "removed", "moved"}
 
 	fraction = regexp.MustCompile(`(^|[^\d/])\d+/\d+([^\d/]|$)`)
 )
@@ -167,13 +162,13 @@ func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") =
 func doubtful(text string) bool {
 	words := spaced(text)
 	if contains(words, doubtWords) || partDone(strings.Fields(words)) ||
-		strings.Contains(text, "/") && fraction.MatchString(text) {
+		strings.Contains(text, "/") && fraction.MatchString(text) || happened(text) {
 		return true
 	}
 	return hasNumber(text, func(n int, before string) bool { return 500 <= n && n <= 599 && !compared(before) })
 }
 
-// partDone tells whether words speak of a part of many, or of something that was done.
+// partDone tells whether words speak of a part of many.
 func partDone(words []string) bool {
 	word := func(i int) string {
 		if i < 0 || i >= len(words) {
@@ -196,16 +191,6 @@ func partDone(words []string) bool {
 				behind++
 			}
 			if isDigits(word(before)) && isDigits(word(behind)) {
-				return true
-			}
-		case slices.Contains(effectWords, w):
-			before := i - 1
-			if word(before) == "already" {
-				before--
-			}
-			rest := words[i+1 : min(i+6, len(words))]
-			if i == 0 || slices.Contains([]string{"was", "were", "been", "got"}, word(before)) ||
-				slices.Contains(rest, "but") || slices.Contains(rest, "however") {
 				return true
 			}
 		}

@@ -3,9 +3,7 @@ package toolguard
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +14,8 @@ import (
 // errCollision: two identities have one hash, or a record was tampered with.
 var errCollision = errors.New("the record under this key is of another operation")
 
-// await gives the call that started an attempt its answer, or what can be said when the caller's time is over.
+// await gives the call that started an attempt its answer, or what can be said when the caller's time is over; nil when
+// the caller has the time to wait for the next attempt.
 func (g *Guard) await(v *visit, f *flight, owner bool) *Result {
 	timer := time.NewTimer(time.Until(v.until))
 	defer timer.Stop()
@@ -30,6 +29,9 @@ func (g *Guard) await(v *visit, f *flight, owner bool) *Result {
 		}
 		select {
 		case <-f.done:
+			if owner && f.out.on {
+				return nil
+			}
 			return g.landed(v, f, owner)
 		case <-asked:
 			continue
@@ -38,6 +40,16 @@ func (g *Guard) await(v *visit, f *flight, owner bool) *Result {
 		}
 		return g.left(v, f, owner, registry.Answer{})
 	}
+}
+
+// reconciling answers a caller that does not wait for the next attempt any longer, and leaves that to the guard.
+func (g *Guard) reconciling(v *visit, op *Operation) *Result {
+	d := decision{op: op, outcome: Pending, reason: ReasonReconciling}
+	if at, ok := g.due(v.Tool, op); ok {
+		d.at = at
+		g.schedule(v.Tool, op)
+	}
+	return g.answer(v, d)
 }
 
 // join waits for an attempt that another call started.
@@ -61,6 +73,9 @@ func (g *Guard) left(v *visit, f *flight, owner bool, question registry.Answer) 
 	last, answered := f.leave(owner)
 	if answered {
 		<-f.done
+		if f.out.on {
+			return g.reconciling(v, f.out.op)
+		}
 		return g.landed(v, f, owner)
 	}
 	now := time.Now()
@@ -116,11 +131,14 @@ func (g *Guard) landed(v *visit, f *flight, owner bool) *Result {
 	}
 	switch outcome {
 	case Fresh:
-		receipt := ""
-		if out.class.Outcome == registry.Succeeded && empty(answer) {
-			receipt = text(v.Tool.Name, verdict, told{op: op})
+		says := ""
+		switch {
+		case answer.Result == nil && answer.Error == nil: // a handler's own words: it was not applied
+			says = out.class.Says
+		case out.class.Outcome == registry.Succeeded && out.class.Empty:
+			says = text(v.Tool.Name, verdict, told{op: op})
 		}
-		return g.result(verdict, answer, receipt, delivered)
+		return g.result(verdict, answer, says, delivered)
 	case Replayed:
 		if out.class.Outcome != registry.Succeeded {
 			return g.replay(v, verdict, op)
@@ -128,9 +146,9 @@ func (g *Guard) landed(v *visit, f *flight, owner bool) *Result {
 		if v.Tool.Policy.Receipt {
 			answer = registry.Answer{}
 		}
-		return g.result(verdict, answer, text(v.Tool.Name, verdict, told{op: op}), delivered)
+		return g.result(verdict, answer, text(v.Tool.Name, verdict, told{op: op, bare: answer.Result == nil}), delivered)
 	}
-	return g.result(verdict, registry.Answer{}, text(v.Tool.Name, verdict, told{op: op, says: out.class.Says, answered: out.class.Answered}), nil)
+	return g.result(verdict, registry.Answer{}, text(v.Tool.Name, verdict, told{op: op, says: out.class.Says, answered: out.class.Answered, sets: v.Tool.Effective == registry.Idempotent}), nil)
 }
 
 // answer gives a caller what the record says.
@@ -147,23 +165,22 @@ func (g *Guard) answer(v *visit, d decision) *Result {
 		g.event(v, verdict)
 		return g.replay(v, verdict, op)
 	}
-	tell := told{op: op, pointer: d.pointer}
+	tell := told{op: op, pointer: d.pointer, sets: v.Tool.Effective == registry.Idempotent}
 	if a := op.latest(); d.outcome != Blocked {
 		tell.says, tell.answered = a.Says, a.Answered
 	}
 	if d.reason == ReasonArgumentsChanged || d.reason == ReasonEarlierUnknown {
 		verdict.Differs = g.differs(v, op)
 	}
-	var delivered *Operation
-	if d.carries {
-		delivered = op
+	if d.carries { // the refusal shows the result, and that counts as its delivery
+		g.deliver(op)()
 		body, err := g.store.Body(context.WithoutCancel(v.ctx), op.Key)
 		if err == nil {
 			tell.result = registry.Answer{Result: body.Result}.Text()
 		}
 	}
 	g.event(v, verdict)
-	return g.result(verdict, registry.Answer{}, text(v.Tool.Name, verdict, tell), delivered)
+	return g.result(verdict, registry.Answer{}, text(v.Tool.Name, verdict, tell), nil)
 }
 
 // replay answers with the recorded result. The reasons for having none are part of the verdict.
@@ -177,8 +194,11 @@ func (g *Guard) replay(v *visit, verdict Verdict, op *Operation) *Result {
 		verdict.Reason = ReasonBodyNotStored
 	case errors.Is(err, ErrNotFound):
 		verdict.Reason = ReasonBodyExpired
+	case err != nil:
+		verdict.Reason = ReasonBodyNotStored
+		g.log.Error("a recorded result cannot be read", "key", op.Key, "error", err)
 	}
-	tell := told{op: op}
+	tell := told{op: op, bare: answer.Result == nil, owed: op.Owed() && !op.Class.Strict()}
 	page, err := g.store.Operations(context.WithoutCancel(v.ctx), Query{Tenant: op.Facts.Tenant, Lane: lane("w", op.Facts, v.Tool.Server), After: op.Dispatched, Limit: 4})
 	if err == nil {
 		tell.since = page.Operations
@@ -192,8 +212,8 @@ func (g *Guard) replay(v *visit, verdict Verdict, op *Operation) *Result {
 
 // differs names the arguments in which a call and an operation differ; none where the operation's are gone.
 func (g *Guard) differs(v *visit, op *Operation) []string {
-	_, args := g.arguments(v.ctx, op)
-	if args == nil {
+	_, args, err := g.arguments(v.ctx, op)
+	if err != nil {
 		return nil
 	}
 	id, err := v.Tool.Deriver.Derive(op.Action, op.Facts, args)
@@ -234,6 +254,9 @@ func (g *Guard) read(v *visit, would *Verdict) *Result {
 		verdict = *would
 	}
 	d := registry.Dispatch{Arguments: v.Arguments, Meta: v.Meta, Input: v.Input, Sending: func() error { return nil }}
+	if would != nil {
+		d.Key = keyderive.KeyOf([]byte(newToken())) // no operation's: a downstream that honours keys has to have the effect
+	}
 	ctx, cancel := context.WithTimeout(v.ctx, cmpDuration(v.Tool.Policy.Timeout, registry.DefaultTimeout))
 	defer cancel()
 	r := handle(ctx, v.Tool, d)
@@ -343,23 +366,3 @@ func sameValue(a, b any) bool {
 func isConflict(err error) bool { return errors.Is(err, ErrConflict) }
 
 func newToken() string { return rand.Text() }
-
-// empty reports whether an answer says nothing at all.
-func empty(a registry.Answer) bool {
-	if a.Error != nil || a.Text() != "" || a.Structured() != nil {
-		return false
-	}
-	var r struct {
-		Content []struct {
-			Type string `json:"type"`
-		} `json:"content"`
-	}
-	if json.Unmarshal(a.Result, &r) != nil {
-		return false
-	}
-	return !slices.ContainsFunc(r.Content, func(c struct {
-		Type string `json:"type"`
-	}) bool {
-		return c.Type != "text"
-	})
-}

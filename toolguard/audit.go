@@ -48,26 +48,64 @@ func Verify(events iter.Seq2[Event, error]) (Verification, error) {
 	return v, nil
 }
 
-// Events reads a store's audit from its beginning, a page at a time.
+// ChainEnd is the end of a chain of the audit.
+type ChainEnd struct {
+	Events uint64
+	Hash   string // of the last one
+}
+
+// Ended is a [Store] that keeps the ends of the audit's chains apart from the events, so that it shows when some of
+// these cannot be read any more.
+type Ended interface {
+	// Ends returns the ends of all chains as they are, or were since it was called.
+	Ends(ctx context.Context) (map[string]ChainEnd, error)
+}
+
+// Events reads a store's audit from its beginning, a page at a time. If the store is [Ended], the last thing it yields is
+// ErrDamaged where a chain was not read whole.
 func Events(ctx context.Context, store Store) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		for after := uint64(0); ; {
-			page, err := store.Events(ctx, after, 1000)
-			if err != nil {
-				yield(Event{}, err)
-				return
+		var ends map[string]ChainEnd
+		var err error
+		if s, ok := store.(Ended); ok {
+			ends, err = s.Ends(ctx)
+		}
+		counts := map[string]uint64{}
+		for after := uint64(0); err == nil; {
+			var page []Event
+			if page, err = store.Events(ctx, after, 1000); err != nil {
+				break
 			}
 			for _, e := range page {
 				if !yield(e, nil) {
 					return
 				}
 				after = e.Seq
+				if end, ok := ends[e.Chain]; ok && e.ChainSeq <= end.Events {
+					if counts[e.Chain]++; e.ChainSeq == end.Events && e.Hash != end.Hash {
+						counts[e.Chain]--
+					}
+				}
 			}
 			if len(page) == 0 {
-				return
+				err = whole(counts, ends)
+				break
 			}
 		}
+		if err != nil {
+			yield(Event{}, err)
+		}
 	}
+}
+
+// whole compares how many events of each chain were read with how many there are.
+func whole(counts map[string]uint64, ends map[string]ChainEnd) error {
+	for _, chain := range slices.Sorted(maps.Keys(ends)) {
+		if n, want := counts[chain], ends[chain].Events; n != want {
+			return fmt.Errorf("%w: of chain %q, %d of %d events can be read as they were written", ErrDamaged, chain, n, want)
+		}
+	}
+	return nil
 }
 
 // ReportQuery narrows a [Report]; zero members do not.

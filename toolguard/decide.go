@@ -137,7 +137,7 @@ const turn = 60 * time.Second
 // unresolved decides about a call whose operation may have happened.
 func (s *situation) unresolved(m met) decision {
 	op := m.op
-	at, ok := op.again(s.now, min(op.Window, s.window))
+	at, ok := op.again(s.now, min(op.Window, s.window), s.idempotent)
 	d := decision{act: actAnswer, op: op, digest: m.digest, outcome: Escalated, reason: ReasonOutcomeUnknown, at: at}
 	switch {
 	case !ok && op.Spent:
@@ -154,45 +154,46 @@ func (s *situation) unresolved(m met) decision {
 }
 
 // open decides about a call that would start an attempt: the next one of a failed operation, or a new occurrence
-// behind m, or the first one.
+// behind m, or the first one. Nothing is dispatched before everything was asked that may answer or hold it.
 func (s *situation) open(m *met) decision {
+	var failed *met
+	if m != nil && m.op.Status == StatusFailed {
+		failed = m
+	}
+	for i := range s.others {
+		switch o := &s.others[i]; {
+		case m != nil && o.op.Key == m.op.Key || o.op.Facts.SourceEvent != s.facts.SourceEvent:
+		case o.op.Status != StatusFailed:
+			return s.take(*o)
+		case failed == nil:
+			failed = o
+		}
+	}
 	for _, o := range s.others {
-		if m != nil && o.op.Key == m.op.Key {
-			continue
-		}
-		if o.op.Facts.SourceEvent == s.facts.SourceEvent {
-			return s.take(o)
-		}
-		if o.op.Status == StatusUnknown || o.op.Status == StatusEscalated {
+		other := o.op.Facts.SourceEvent != s.facts.SourceEvent
+		if other && (o.op.Status == StatusUnknown || o.op.Status == StatusEscalated) {
 			return decision{act: actAnswer, op: o.op, outcome: Blocked, reason: ReasonEarlierUnknown}
 		}
 	}
-	if !s.declared() {
+	if s.id.Class != keyderive.ClassDeclared {
 		for _, h := range s.holding {
-			if m != nil && h.op.Key == m.op.Key {
-				continue
+			if failed == nil || h.op.Key != failed.op.Key {
+				return decision{act: actAnswer, op: h.op, outcome: Blocked, reason: ReasonEarlierUnknown, pointer: h.pointer, carries: h.op.Owed()}
 			}
-			return decision{act: actAnswer, op: h.op, outcome: Blocked, reason: ReasonEarlierUnknown, pointer: h.pointer, carries: h.op.Owed()}
 		}
 	}
 	d := decision{act: actDispatch, digest: s.id.MaterialDigest, occurrence: 1}
 	switch {
-	case m == nil:
-	case m.op.Status == StatusFailed:
-		d.op, d.digest = m.op, m.digest
-	case m.op.Intent == s.id.Intent:
+	case failed != nil:
+		d.op, d.digest = failed.op, failed.digest
+	case m != nil && m.op.Intent == s.id.Intent:
 		d.occurrence = m.op.Occurrence + 1
 	}
 	return d
 }
 
-func (s *situation) declared() bool { return s.id.Class == keyderive.ClassDeclared }
-
-// take decides about a call that meets another request's, run's or step's open operation on the same target.
+// take decides about a call that meets another request's, run's or step's operation on the same target.
 func (s *situation) take(o met) decision {
-	if o.op.Status == StatusFailed {
-		return decision{act: actDispatch, op: o.op, digest: o.digest}
-	}
 	if o.digest != o.op.Digest {
 		return decision{act: actAnswer, op: o.op, outcome: Blocked, reason: ReasonEarlierUnknown, carries: o.op.Owed()}
 	}
@@ -253,6 +254,7 @@ type attemptOf struct {
 	timeout        time.Duration
 	window         time.Duration // today's
 	call           *Event        // of the call that waits for it; nil: none does
+	until          time.Time     // how long that call waits
 }
 
 // start adds an attempt to an operation: the one place where a dispatch begins.

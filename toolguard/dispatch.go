@@ -25,17 +25,18 @@ func (g *Guard) dispatch(v *visit, s *situation, d decision, seq uint64) (*fligh
 		body = &Body{Arguments: arguments}
 	default: // out of unknown: the frozen bytes, whatever the call spelled
 		op = op.clone()
-		if arguments, _ = g.arguments(v.ctx, op); arguments == nil {
-			return nil, fmt.Errorf("operation %s: its arguments are gone: %w", op.Key, ErrNotFound)
+		var err error
+		if arguments, _, err = g.arguments(v.ctx, op); err != nil {
+			return nil, err
 		}
 	}
-	w := &Write{Body: body, Fence: v.room(), FenceSince: seq, Call: v.callIndex()}
+	w := &Write{Body: body, Fence: v.room, FenceSince: seq, Call: v.callIndex()}
 	if w.Call != "" {
 		w.CallUntil = s.now.Add(retention(v.Tool))
 	}
 	call := g.callEvent(v, g.verdict(v, op, "", ""), s.now)
 	return g.launch(context.WithoutCancel(v.ctx), v.Tool, op, w, attemptOf{
-		owner: g.process, callID: v.Facts.CallID, digest: d.digest, frozen: v.frozen, call: &call,
+		owner: g.process, callID: v.Facts.CallID, digest: d.digest, frozen: v.frozen, call: &call, until: v.until,
 	}, registry.Dispatch{Arguments: arguments, Meta: v.Meta, Input: v.Input})
 }
 
@@ -61,6 +62,7 @@ func (g *Guard) launch(ctx context.Context, t *Tool, op *Operation, w *Write, a 
 		return nil, err
 	}
 	f := newFlight(op, d.Arguments, a.call)
+	f.until = a.until
 	g.mu.Lock()
 	g.flights[op.Key] = f
 	g.mu.Unlock()
@@ -109,36 +111,35 @@ type reply struct {
 
 // fly runs one attempt to its end: the tool's answer, or its deadline and then, late, the answer.
 func (g *Guard) fly(ctx context.Context, t *Tool, f *flight, d registry.Dispatch, deadline time.Time) {
-	defer g.running.Done()
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	timer := time.NewTimer(time.Until(deadline))
-	defer timer.Stop()
+	unknown := func(says string) registry.Classification {
+		return registry.Classification{Outcome: registry.Unknown, Sent: true, Says: says}
+	}
 	for {
-		replies := make(chan reply, 1)
-		go func() { replies <- handle(ctx, t, d) }()
-		select {
-		case r := <-replies:
-			class := classify(t, f, r, d.Key)
-			if class.Outcome != registry.Incomplete {
-				g.land(t, f, r.answer, class, true)
-				return
-			}
+		inTime := context.AfterFunc(ctx, func() {
+			defer g.running.Done()
+			g.land(t, f, registry.Answer{}, unknown("no answer in time"), false)
+		})
+		r := handle(ctx, t, d)
+		if !inTime() {
+			<-f.done
+			g.late(t, f, r, d.Key)
+			return
+		}
+		class := classify(t, f, r, d.Key)
+		if class.Outcome == registry.Incomplete {
 			f.ask(r.answer)
 			select {
 			case d.Input = <-f.input:
 				continue
-			case <-timer.C:
-				class = registry.Classification{Outcome: registry.Unknown, Sent: true, Says: "the tool asked for more input and did not get it in time"}
-				g.land(t, f, r.answer, class, true)
-				return
+			case <-ctx.Done():
+				class = unknown("the tool asked for more input and did not get it in time")
 			}
-		case <-timer.C:
-			class := registry.Classification{Outcome: registry.Unknown, Sent: true, Says: "no answer in time"}
-			g.land(t, f, registry.Answer{}, class, false)
-			go g.late(t, f, replies, d.Key)
-			return
 		}
+		defer g.running.Done()
+		g.land(t, f, r.answer, class, true)
+		return
 	}
 }
 
@@ -152,7 +153,7 @@ func handle(ctx context.Context, t *Tool, d registry.Dispatch) (r reply) {
 	if err := d.Sending(); err != nil {
 		return reply{err: err}
 	}
-	if p := t.Policy.DownstreamKey; p.Argument != "" {
+	if p := t.Policy.DownstreamKey; p.Argument != "" && d.Key != "" {
 		parsed, err := keyderive.Parse(d.Arguments)
 		if err == nil {
 			d.Arguments, err = t.WithKey(d.Arguments, parsed, d.Key)
@@ -165,9 +166,8 @@ func handle(ctx context.Context, t *Tool, d registry.Dispatch) (r reply) {
 	return reply{answer, err}
 }
 
-// late waits for an answer after the deadline: it is evidence still. It does not keep Close waiting.
-func (g *Guard) late(t *Tool, f *flight, replies <-chan reply, key string) {
-	r := <-replies
+// late records an answer that came after the deadline: it is evidence still. It does not keep Close waiting.
+func (g *Guard) late(t *Tool, f *flight, r reply, key string) {
 	class := classify(t, f, r, key)
 	ev := evidenceOf(f.attempt, class, true)
 	err := g.update(f.out.op.Key, func(op *Operation) *Write {
@@ -266,6 +266,7 @@ func (g *Guard) land(t *Tool, f *flight, answer registry.Answer, class registry.
 	f.mu.Unlock()
 
 	ev := evidenceOf(f.attempt, class, finished)
+	on := false
 	build := func(op *Operation) *Write {
 		if op.Sent == f.attempt {
 			op.Waited = false
@@ -277,7 +278,8 @@ func (g *Guard) land(t *Tool, f *flight, answer registry.Answer, class registry.
 		if w == nil {
 			w = g.write(op)
 		}
-		if waits {
+		due, again := g.due(t, op)
+		if on = waits && again && due.Before(f.until); waits && !on {
 			e := f.call
 			e.Time, e.Status, e.Attempt = now.UTC(), op.Status, f.attempt
 			e.Outcome, e.Reason = (&landing{op: op, class: class, recorded: true}).gets(true)
@@ -286,14 +288,16 @@ func (g *Guard) land(t *Tool, f *flight, answer registry.Answer, class registry.
 		return w
 	}
 	err := g.commit(op, build)
-	f.out = landing{op: op, answer: answer, class: class, recorded: err == nil, seq: g.arrivals.Load()}
+	f.out = landing{op: op, answer: answer, class: class, recorded: err == nil, on: on && err == nil, seq: g.arrivals.Load()}
 	g.rooms.landed(roomOf(op.Effect, op.Facts, op.Action, op.Subject, op.Entity), f)
 	if err == nil {
 		g.forget(f)
 	}
 	close(f.done)
 	if err == nil {
-		g.schedule(t, op)
+		if !on {
+			g.schedule(t, op)
+		}
 		return
 	}
 	g.log.Error("an answer was not recorded", "tool", t.Action(), "key", op.Key, "error", err)

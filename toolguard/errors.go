@@ -20,6 +20,8 @@ var (
 	ErrTooLarge = errors.New("too large for the ledger")
 	// ErrFormat: the ledger was written by another format than this program knows.
 	ErrFormat = errors.New("ledger format")
+	// ErrDamaged: the ledger, or its audit, is less than it was, or cannot be read.
+	ErrDamaged = errors.New("the ledger is damaged")
 	// ErrTransition: the operation's status does not allow this.
 	ErrTransition = errors.New("not possible in this status")
 	// ErrTooEarly: an attempt may still be on its way; only a forced decision goes through.

@@ -51,7 +51,14 @@ type Event struct {
 
 	Seq uint64 `json:"-"` // the store's own sequence, for paging
 
-	parts *[4][]byte // its canonical JSON but for chain, prev, seq and hash: see Prepare
+	prepared *prepared
+}
+
+// prepared is the canonical JSON of an event but for chain, seq, prev and hash. Each member has a comma in front.
+type prepared struct {
+	text     []byte
+	at       [3]int // where the members chain, prev and seq go
+	detailed bool   // it has a detail, whose numbers the canonical form spells anew
 }
 
 // EventType names what an event records.
@@ -71,28 +78,50 @@ const (
 // Link places the event in its chain, behind the event whose hash is prev, and computes its hash. The first
 // event of a chain has prev "" and seq 1. Stores call it, in the order in which they commit.
 func (e *Event) Link(chain string, seq uint64, prev string) error {
-	if e.parts == nil {
-		if err := e.Prepare(); err != nil {
-			return err
-		}
+	if err := e.Prepare(); err != nil {
+		return err
 	}
 	e.Chain, e.ChainSeq, e.Prev = chain, seq, prev
-	b := append(make([]byte, 0, 1024), e.parts[0]...)
+	p := e.prepared
+	var room [1024]byte
+	b := append(room[:0], p.text[:p.at[0]]...)
 	b = appendMember(b, "chain", chain)
-	b = append(b, e.parts[1]...)
+	b = append(b, p.text[p.at[0]:p.at[1]]...)
 	b = appendText(b, "prev", prev)
-	b = append(b, e.parts[2]...)
+	b = append(b, p.text[p.at[1]:p.at[2]]...)
 	b = strconv.AppendUint(append(b, `,"seq":`...), seq, 10)
-	b = append(append(b, e.parts[3]...), '}')
+	b = append(append(b, p.text[p.at[2]:]...), '}')
 	b[0] = '{' // in the place of the first comma
 	sum := sha256.Sum256(b)
 	e.Hash = hex.EncodeToString(sum[:])
 	return nil
 }
 
+// AppendJSON appends the event's JSON without what [Event.Link] fills in (chain, seq, prev and hash): what a store
+// keeps beside these. It prepares the event.
+func (e *Event) AppendJSON(b []byte) ([]byte, error) {
+	if err := e.Prepare(); err != nil {
+		return nil, err
+	}
+	if !e.prepared.detailed {
+		b = append(append(b, '{'), e.prepared.text[1:]...)
+		return append(b, '}'), nil
+	}
+	c := *e
+	c.Chain, c.ChainSeq, c.Prev, c.Hash = "", 0, "", ""
+	text, err := json.Marshal(&c)
+	if err != nil {
+		return nil, fmt.Errorf("event: %w", err)
+	}
+	return append(b, text...), nil
+}
+
 // Prepare does the part of [Event.Link] that needs no order, so that a store can do it ahead. The event must not be
-// changed any more then.
+// changed any more then, but by Link.
 func (e *Event) Prepare() error {
+	if e.prepared != nil {
+		return nil
+	}
 	var detail []byte
 	if len(e.Detail) > 0 {
 		text, err := json.Marshal(e.Detail)
@@ -102,10 +131,6 @@ func (e *Event) Prepare() error {
 		if err != nil {
 			return fmt.Errorf("event: %w", err)
 		}
-	}
-	when, err := e.Time.MarshalJSON()
-	if err != nil {
-		return fmt.Errorf("event: %w", err)
 	}
 	// The members in the order of RFC 8785. A test holds this list against the struct.
 	b := make([]byte, 0, 768)
@@ -133,11 +158,15 @@ func (e *Event) Prepare() error {
 	b = appendText(b, "status", string(e.Status))
 	b = appendText(b, "step", e.Step)
 	b = appendText(b, "tenant", e.Tenant)
-	b = appendRaw(b, "time", when)
+	b, err := e.Time.AppendText(append(b, `,"time":"`...))
+	if err != nil {
+		return fmt.Errorf("event: %w", err)
+	}
+	b = append(b, '"')
 	b = appendText(b, "tool", e.Tool)
 	b = appendMember(b, "type", string(e.Type))
 	b = appendText(b, "workflow", e.Workflow)
-	e.parts = &[4][]byte{b[:first], b[first:second], b[second:third], b[third:]}
+	e.prepared = &prepared{text: b, at: [3]int{first, second, third}, detailed: len(detail) > 0}
 	return nil
 }
 
@@ -149,7 +178,7 @@ func appendMember(b []byte, name, value string) []byte {
 		canonical, _ := keyderive.Canonical(quoted)
 		return append(b, canonical...)
 	}
-	return keyderive.AppendCanonical(b, value)
+	return keyderive.AppendString(b, value)
 }
 
 func appendText(b []byte, name, value string) []byte {

@@ -3,6 +3,7 @@ package toolguard
 import (
 	"encoding/json"
 	"sync"
+	"time"
 
 	"toolguard.dev/keyderive"
 	"toolguard.dev/registry"
@@ -16,6 +17,7 @@ type flight struct {
 	call      Event                // the audit event of the call that started it, but for how it ended
 	done      chan struct{}        // closed when the answer is there
 	input     chan json.RawMessage // what the tool asked for, from the call that continues
+	until     time.Time            // how long that call waits
 	out       landing              // set before done is closed
 	foreign   bool                 // another process dispatches it: who waits here is not its business
 
@@ -33,6 +35,7 @@ type landing struct {
 	answer   registry.Answer
 	class    registry.Classification
 	recorded bool
+	on       bool   // nobody was answered: the call that started it waits for the next attempt
 	seq      uint64 // arrival number at the settle: calls that arrived before it waited for this attempt
 }
 

@@ -191,7 +191,7 @@ func (g *Guard) guard(v *visit) *Result {
 	defer g.rooms.leave(r)
 	v.arrived = g.arrivals.Add(1)
 
-	for {
+	for tries := 0; ; tries++ {
 		r.Lock()
 		s, seq, err := g.survey(v)
 		if err != nil {
@@ -218,12 +218,15 @@ func (g *Guard) guard(v *visit) *Result {
 			f, err := g.dispatch(v, s, d, seq)
 			r.Unlock()
 			switch {
-			case isConflict(err):
+			case isConflict(err) && tries < maxTries && v.ctx.Err() == nil:
 				continue
 			case err != nil:
 				return g.unavailable(v, err)
 			}
-			return g.await(v, f, true)
+			if answer := g.await(v, f, true); answer != nil {
+				return answer
+			}
+			v.arrived = g.arrivals.Add(1) // that attempt is behind it
 		case actJoin:
 			f := g.flightOf(r, d.op)
 			r.Unlock()
@@ -237,11 +240,14 @@ func (g *Guard) guard(v *visit) *Result {
 		case actWait:
 			r.Unlock()
 			if d.at.After(v.until) || !g.sit(v, nil, d.at) {
-				return g.answer(v, decision{op: d.op, digest: d.digest, outcome: Pending, reason: ReasonReconciling, at: d.at})
+				return g.reconciling(v, d.op)
 			}
 		}
 	}
 }
+
+// maxTries is how often a call decides again because somebody else wrote first. More means that the ledger is damaged.
+const maxTries = 100
 
 // roomOf names what only one call at a time may decide about.
 func roomOf(e registry.Effect, f keyderive.Facts, action, subject, entity string) string {

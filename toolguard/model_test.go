@@ -84,6 +84,7 @@ func (m *model) draw(operation string, attempt int) *rand.Rand {
 
 // act is the downstream: what it does is drawn when the attempt arrives.
 func (m *model) act(tool string, honours bool) registry.Handler {
+	life := m.life // what a dead process had begun is none of the living one's dispatches
 	return func(ctx context.Context, d *registry.Dispatch) (registry.Answer, error) {
 		m.mu.Lock()
 		k := m.keys[d.Operation]
@@ -95,10 +96,10 @@ func (m *model) act(tool string, honours bool) registry.Handler {
 		if k.life != m.life {
 			k.life, k.running = m.life, 0
 		}
-		k.running++
-		k.inside++
-		life := m.life
-		k.at = max(k.at, k.running)
+		if k.inside++; life == m.life {
+			k.running++
+			k.at = max(k.at, k.running)
+		}
 		r := m.draw(d.Operation, d.Attempt)
 		kind, before, after := r.IntN(12), time.Duration(r.IntN(20))*time.Second, time.Duration(r.IntN(80))*time.Second
 		m.mu.Unlock()
@@ -173,7 +174,9 @@ func (m *model) play(steps int) {
 		case n == 15:
 			wg.Wait()
 			m.say("the process dies")
+			m.mu.Lock()
 			m.life++
+			m.mu.Unlock()
 			m.crash()
 			m.serve(specs)
 		default:

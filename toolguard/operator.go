@@ -1,6 +1,7 @@
 package toolguard
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,8 @@ const (
 	VerdictNotApplied = "not_applied" // it did not happen and will not any more
 	VerdictAbandoned  = "abandoned"   // nobody wants to know any more; it stays blocked
 )
+
+const maxDownstreamID = 1024
 
 // Resolution is a person's verdict.
 type Resolution struct {
@@ -47,6 +50,9 @@ func Resolve(ctx context.Context, store Store, r Resolution) (*Operation, error)
 	case VerdictApplied, VerdictNotApplied, VerdictAbandoned:
 	default:
 		return nil, fmt.Errorf("verdict %q: it is applied, not_applied or abandoned: %w", r.Verdict, ErrTransition)
+	}
+	if len(r.DownstreamID) > maxDownstreamID {
+		return nil, fmt.Errorf("a downstream id has at most %d bytes: %w", maxDownstreamID, ErrTooLarge)
 	}
 	body, err := store.Body(ctx, r.Key)
 	if err != nil && !errors.Is(err, ErrNotFound) {
@@ -90,6 +96,9 @@ func decideOn(ctx context.Context, store Store, key string, occurrence, attempt 
 // resolve applies a verdict. It is pure but for op, which it changes.
 func resolve(op *Operation, body Body, r Resolution, now time.Time) (*Write, error) {
 	if op.Resolved != nil && op.Resolved.Verdict == r.Verdict && op.Resolved.Attempt == op.Sent && op.Status != StatusUnknown && op.Status != StatusEscalated {
+		if r.Result != nil && !bytes.Equal(r.Result, body.Result) || r.DownstreamID != "" && r.DownstreamID != op.DownstreamID {
+			return nil, fmt.Errorf("operation %s was decided already, with another result: %w", op.Key, ErrTransition)
+		}
 		return nil, nil
 	}
 	if op.Status != StatusUnknown && op.Status != StatusEscalated {
@@ -105,7 +114,7 @@ func resolve(op *Operation, body Body, r Resolution, now time.Time) (*Write, err
 			return order(op, decision, now)
 		}
 	}
-	op.Resolved = decision
+	op.Resolved, op.Ordered = decision, nil
 	switch r.Verdict {
 	case VerdictApplied:
 		op.become(StatusSucceeded)
@@ -120,7 +129,6 @@ func resolve(op *Operation, body Body, r Resolution, now time.Time) (*Write, err
 		}
 		op.become(StatusFailed)
 		op.Budget = op.Grant
-		op.Ordered = nil
 	case VerdictAbandoned:
 		op.become(StatusAbandoned)
 		op.Settled = now

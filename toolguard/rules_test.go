@@ -336,6 +336,121 @@ func TestRule(t *testing.T) {
 			w.wait(2 * time.Minute)
 			w.want(w.call("pay", invoice, event("evt 1")), "escalated/outcome_unknown")
 		}},
+		{"what a handler says of a refusal is told", func(w *world) {
+			w.next(func(w *world, ctx context.Context, d *registry.Dispatch, effect func()) (registry.Answer, error) {
+				return registry.Answer{}, fmt.Errorf("no such invoice: %w", registry.ErrNotApplied)
+			})
+			r := w.call("pay", invoice, event("evt 1"))
+			w.want(r, "fresh//failed")
+			if !strings.Contains(r.Text, "no such invoice") {
+				w.t.Errorf("the text: %q", r.Text)
+			}
+		}},
+		{"a refusal that shows the result counts as its delivery, though nobody proved that it arrived", func(w *world) {
+			w.send("append", `{"to":"x","n":1}`)
+			w.want(w.send("append", `{"to":"x","n":2}`), "blocked/earlier_unknown")
+			w.want(w.send("append", `{"to":"x","n":2}`), "fresh")
+		}},
+		{"another event's work is not held by a shared value", func(w *world) {
+			w.next(lost)
+			w.call("append", `{"to":"x","n":1}`, event("evt 1"))
+			w.want(w.call("append", `{"to":"x","n":2}`, event("evt 1")), "blocked/earlier_unknown")
+			w.want(w.call("append", `{"to":"x","n":2}`, event("evt 2")), "fresh")
+		}},
+		{"a verdict is not given twice with two results", func(w *world) {
+			w.next(lost)
+			r := w.call("pay", invoice, event("evt 1"))
+			give := func(result string) error {
+				_, err := toolguard.Resolve(context.Background(), w.store, toolguard.Resolution{Key: r.Verdict.Key, Verdict: "applied", Result: json.RawMessage(result)})
+				return err
+			}
+			if err := errors.Join(give(`{"a":1}`), give(`{"a":1}`)); err != nil {
+				w.t.Error(err)
+			}
+			if err := give(`{"a":2}`); !errors.Is(err, toolguard.ErrTransition) {
+				w.t.Errorf("error %v, want ErrTransition", err)
+			}
+		}},
+		{"the downstream is busy with our very key: not done, not known", func(w *world) {
+			for _, says := range []string{"Duplicate request: idempotency key %s is already in progress", "%s was already processed with different parameters"} {
+				w.next(func(w *world, ctx context.Context, d *registry.Dispatch, effect func()) (registry.Answer, error) {
+					return text(fmt.Sprintf(says, d.Key), true), nil
+				})
+				r := w.call("pay", invoice, event(says))
+				if r.Verdict.Status == toolguard.StatusSucceeded {
+					w.t.Errorf("%q got %+v", says, r.Verdict)
+				}
+				if err := w.resolve(r.Verdict.Key, "applied", false); err != nil {
+					w.t.Fatal(err)
+				}
+			}
+		}},
+		{"already there under our key, after a lost attempt: that one did it", func(w *world) {
+			w.honour(time.Hour)
+			w.next(lost, func(w *world, ctx context.Context, d *registry.Dispatch, effect func()) (registry.Answer, error) {
+				return text("already exists: "+d.Key, true), nil
+			})
+			w.call("pay", invoice, event("evt 1"))
+			w.wait(2 * time.Minute)
+			w.want(w.call("pay", invoice, event("evt 1")), "replayed/done/succeeded")
+			w.had(1)
+		}},
+		{"a failed operation of the same event does not open the way past another event's unknown one", func(w *world) {
+			w.change("pay", func(t *registry.Tool) { t.Policy.OncePer = []string{"source_event", "run", "/invoice_id"} })
+			w.next(refused("invalid"))
+			w.want(w.call("pay", invoice, event("b"), run("1")), "fresh//failed")
+			w.next(lost)
+			w.want(w.call("pay", invoice, event("a"), run("1")), "escalated")
+			w.want(w.call("pay", invoice, event("b"), run("2")), "blocked/earlier_unknown")
+			w.want(w.call("pay", invoice, event("b"), run("1")), "blocked/earlier_unknown")
+			w.had(1)
+		}},
+		{"a failed operation of another request does not open the way past a held parameter", func(w *world) {
+			w.next(refused("invalid"), lost)
+			w.want(w.call("append", `{"to":"x","n":1}`, request("r1")), "fresh//failed")
+			w.want(w.call("append", `{"to":"x","n":2}`, request("r1")), "escalated")
+			w.want(w.call("append", `{"to":"x","n":1}`, request("r2")), "blocked/earlier_unknown")
+			w.want(w.call("append", `{"to":"x","n":1}`, request("r1")), "blocked/earlier_unknown")
+			w.had(1)
+		}},
+		{"what was sent while the tool set a state is not sent again after it became a write", func(w *world) {
+			w.next(lost)
+			w.call("set", `{"path":"p"}`)
+			w.wait(5 * time.Minute)
+			w.change("set", func(t *registry.Tool) { t.Effect = registry.Write })
+			w.want(w.call("set", `{"path":"p"}`), "escalated/outcome_unknown")
+			w.sent(1)
+		}},
+		{"an owed result is told to be from before the calls since", func(w *world) {
+			w.send("append", `{"to":"x"}`)
+			w.call("create", `{"name":"y"}`)
+			r := w.call("append", `{"to":"x"}`)
+			w.want(r, "replayed")
+			if !strings.Contains(r.Text, "If it is wanted once more") {
+				w.t.Errorf("the text: %s", r.Text)
+			}
+			w.want(w.call("append", `{"to":"x"}`), "fresh")
+		}},
+		{"the waiting call uses the time it has for the next attempt", func(w *world) {
+			w.change("pay", func(t *registry.Tool) {
+				t.Policy.DownstreamKey = registry.DownstreamKey{Meta: "key", Window: time.Hour}
+				t.Policy.Timeout = 3 * time.Second
+			})
+			w.next(lost, dropped)
+			r := w.call("pay", invoice, event("evt 1"))
+			w.want(r, "fresh//succeeded")
+			if r.Verdict.Attempt != 3 {
+				w.t.Errorf("attempt %d", r.Verdict.Attempt)
+			}
+			w.wantEvents(toolguard.EventCall, 1)
+			w.next(lost)
+			w.want(w.giveUp(time.Second, "pay", invoice, event("evt 2")), "pending/reconciling")
+			w.wantEvents(toolguard.EventCall, 2)
+			w.wait(time.Minute)
+			w.want(w.call("pay", invoice, event("evt 2")), "replayed/done")
+			w.next(lost)
+			w.giveUp(time.Second, "pay", invoice, event("evt 3"))
+		}},
 		{"space comes back: what was known only in memory is recorded", func(w *world) {
 			var full atomic.Bool
 			full.Store(true)
@@ -424,6 +539,13 @@ func TestObserve(t *testing.T) {
 		w.call("no", `{}`)
 		w.had(5)
 		w.wait(2 * time.Second)
+		keys := map[string]bool{}
+		for _, k := range w.sentKeys {
+			if k == "" || keys[k] {
+				t.Errorf("the keys sent were %q", w.sentKeys)
+			}
+			keys[k] = true
+		}
 		var got []string
 		for e := range toolguard.Events(context.Background(), w.store) {
 			if e.Type == toolguard.EventCall {

@@ -22,7 +22,7 @@ type evidence struct {
 	state        AttemptState // AttemptUnsent, AttemptRefused, AttemptUnknown or AttemptSucceeded
 	finished     bool         // its sender has finished or died
 	answered     bool         // the tool itself answered
-	exists       bool         // the downstream says that a thing with our key is there already
+	exists       bool         // refused, because a thing with our key is there already: some other attempt made it
 	says         string
 	downstreamID string
 }
@@ -58,7 +58,7 @@ func settle(op *Operation, ev evidence, now time.Time) []EventType {
 		events = nil // only its sender ended
 	}
 
-	if a.State == AttemptSucceeded || ev.exists && op.unresolved() {
+	if a.State == AttemptSucceeded || ev.exists && ev.state == AttemptRefused && op.unresolved() {
 		if a.State == AttemptSucceeded && a.Frozen != op.Frozen {
 			// Something was done, but not what the operation stands for now.
 			if op.Status != StatusEscalated {
@@ -90,7 +90,7 @@ func settle(op *Operation, ev evidence, now time.Time) []EventType {
 		op.Budget = op.Grant
 		return events
 	}
-	if _, ok := op.again(now, op.Window); !ok {
+	if _, ok := op.again(now, op.Window, op.Effect == registry.Idempotent); !ok {
 		if op.Status != StatusEscalated {
 			op.become(StatusEscalated)
 			op.Spent = op.Budget <= 0 && op.Window > 0
@@ -168,13 +168,13 @@ func (op *Operation) deadline() time.Time {
 }
 
 // again says from when on the frozen bytes may be sent again out of unknown, under which of DESIGN's warrants
-// there is; not ok: never. Whether the earlier senders are gone is asked separately (gone), for that has no time.
-func (op *Operation) again(now time.Time, window time.Duration) (at time.Time, ok bool) {
+// there is; not ok: never. sets: the tool sets a state, which needs none. Whether the earlier senders are gone is asked separately (gone), for that has no time.
+func (op *Operation) again(now time.Time, window time.Duration, sets bool) (at time.Time, ok bool) {
 	at = op.deadline()
 	if now.After(at) {
 		at = now
 	}
-	if op.Ordered != nil || op.Effect == registry.Idempotent {
+	if op.Ordered != nil || sets {
 		return op.backoff(at), true
 	}
 	if window <= 0 || op.Budget <= 0 {

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -86,7 +88,11 @@ func (g *Guard) surveyOthers(v *visit, s *situation, past []keyderive.Identity) 
 				s.others = append(s.others, met{op, v.id.MaterialDigest})
 			}
 		default:
-			if m, ok := g.reread(v, op, past); ok {
+			m, err := g.reread(v, op, past)
+			if err != nil {
+				return err
+			}
+			if m.op != nil {
 				s.others = append(s.others, m)
 			}
 		}
@@ -99,12 +105,15 @@ func (g *Guard) surveyOthers(v *visit, s *situation, past []keyderive.Identity) 
 		return err
 	}
 	for _, op := range page.Operations {
-		if !op.holding() || op.Definition == v.id.Definition && op.Subject == v.id.Subject {
+		if !op.holding() || op.Facts.SourceEvent != v.Facts.SourceEvent || op.Definition == v.id.Definition && op.Subject == v.id.Subject {
 			continue
 		}
-		_, args := g.arguments(v.ctx, op)
-		if args == nil {
-			continue
+		_, args, err := g.arguments(v.ctx, op)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			continue // owed for so long that they are not kept any more
+		case err != nil:
+			return err
 		}
 		if pointer, shared := v.Tool.Shared(args, v.args); shared && !sameValue(args, v.args) {
 			s.holding = append(s.holding, held{op, pointer})
@@ -113,15 +122,19 @@ func (g *Guard) surveyOthers(v *visit, s *situation, past []keyderive.Identity) 
 	return nil
 }
 
-// reread looks at an operation of an earlier definition with today's eyes: does it act on the same target?
-func (g *Guard) reread(v *visit, op *Operation, past []keyderive.Identity) (met, bool) {
-	_, args := g.arguments(v.ctx, op)
-	if args == nil {
-		return met{}, false
+// reread looks at an operation of an earlier definition with today's eyes: does it act on the same target? If not, the
+// result is empty.
+func (g *Guard) reread(v *visit, op *Operation, past []keyderive.Identity) (met, error) {
+	_, args, err := g.arguments(v.ctx, op)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return met{}, nil
+	case err != nil:
+		return met{}, err
 	}
 	today, err := v.Tool.Deriver.Derive(op.Action, op.Facts, args)
 	if err != nil || today.Subject != v.id.Subject {
-		return met{}, false
+		return met{}, nil
 	}
 	m := met{op: op}
 	for _, id := range past {
@@ -129,7 +142,7 @@ func (g *Guard) reread(v *visit, op *Operation, past []keyderive.Identity) (met,
 			m.digest = id.MaterialDigest
 		}
 	}
-	return m, true
+	return m, nil
 }
 
 // surveyWrites reads what was dispatched since an operation was.
@@ -161,17 +174,20 @@ func (g *Guard) operations(ctx context.Context, q Query) (Page, error) {
 	return page, nil
 }
 
-// arguments reads an operation's frozen bytes and their value; nil where they are gone.
-func (g *Guard) arguments(ctx context.Context, op *Operation) (json.RawMessage, any) {
+// arguments reads an operation's frozen bytes and their value. The error wraps ErrNotFound where they are gone.
+func (g *Guard) arguments(ctx context.Context, op *Operation) (json.RawMessage, any, error) {
 	body, err := g.store.Body(context.WithoutCancel(ctx), op.Key)
-	if err != nil || body.Arguments == nil {
-		return nil, nil
+	if err == nil && body.Arguments == nil {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("the arguments of operation %s: %w", op.Key, err)
 	}
 	args, err := keyderive.Parse(body.Arguments)
 	if err != nil {
-		return nil, nil
+		return nil, nil, fmt.Errorf("the arguments of operation %s: %w", op.Key, err)
 	}
-	return body.Arguments, args
+	return body.Arguments, args, nil
 }
 
 // callIndex names this very call, where the runtime numbers calls: within the run or session, for this tool and these arguments.

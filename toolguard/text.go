@@ -16,6 +16,8 @@ type told struct {
 	result   string       // the earlier result, in words
 	since    []*Operation // what was written since
 	bare     bool         // a replay without a result: only a receipt was kept, or a person decided without one
+	owed     bool         // a replay of what was not known to have arrived, and that may be wanted again
+	sets     bool         // the tool sets a state: a call that waits is sent later
 }
 
 // speech is a text in the making. This file is the only place where such texts are made: what happened, when,
@@ -61,7 +63,7 @@ func (s *speech) replayed() {
 	case s.v.Reason == ReasonBodyExpired:
 		s.add(". Its result is no longer kept.")
 	case s.v.Reason == ReasonBodyNotStored:
-		s.add(". Its result was too large to keep.")
+		s.add(". Its result is not on record.")
 	case s.bare:
 		s.add(". There is no result on record; this is the receipt, key %s.", s.v.Key)
 	default:
@@ -70,10 +72,14 @@ func (s *speech) replayed() {
 	if len(s.v.Differs) > 0 {
 		s.add(" This call differs in %s; the recorded call stands.", fields(s.v.Differs))
 	}
-	if len(s.since) > 0 {
-		s.add(" Called since then: %s.", names(s.since))
+	switch {
+	case len(s.since) > 0 && s.owed:
+		s.add(" That was before these calls: %s. It was not known that its result had arrived. If it is wanted once more after them, make the call now.", names(s.since))
+	case len(s.since) > 0:
+		s.add(" Called since then: %s. Go on with it as done.", names(s.since))
+	default:
+		s.add(" Go on with it as done.")
 	}
-	s.add(" Go on with it as done.")
 }
 
 func (s *speech) pending() {
@@ -86,6 +92,10 @@ func (s *speech) pending() {
 	s.add(" Do not do it in another way.")
 	if s.v.RetryAfterMS > 0 {
 		s.add(" More will be known in about %s.", (time.Duration(s.v.RetryAfterMS) * time.Millisecond).Round(time.Second))
+	}
+	if s.sets {
+		s.add(" Until it is known, nothing else is set there (key %s); a call of %s made after that is sent.", s.v.Key, s.tool)
+		return
 	}
 	s.add(" Calling %s again with the same arguments shows how it stands and sends nothing twice (key %s).", s.tool, s.v.Key)
 }
@@ -140,7 +150,7 @@ func (s *speech) held() {
 	}
 	if s.op != nil && s.op.Owed() {
 		s.earlier()
-		s.add(" You had not been told. If this call is wanted besides the earlier one, make it now.")
+		s.add(" It is not known that this result had arrived. If this call is wanted besides the earlier one, make it now.")
 		return
 	}
 	s.add(" This one is held back until it is known what became of that one (key %s), so that the same is not done twice. Tell the user.", s.v.Key)

@@ -163,10 +163,10 @@ func (g *Guard) due(t *Tool, op *Operation) (time.Time, bool) {
 	if op.Status != StatusUnknown && op.Status != StatusEscalated || !op.gone() && op.Ordered == nil {
 		return time.Time{}, false
 	}
-	if op.Effect == registry.Idempotent && op.Ordered == nil {
+	if t.Effective == registry.Idempotent && op.Ordered == nil {
 		return time.Time{}, false
 	}
-	return op.again(time.Now(), min(op.Window, t.Policy.DownstreamKey.Window))
+	return op.again(time.Now(), min(op.Window, t.Policy.DownstreamKey.Window), false)
 }
 
 // again sends an operation's frozen bytes again, if there is still a warrant for it.
@@ -200,9 +200,9 @@ func (g *Guard) again(action, key string) {
 		g.schedule(t, op)
 		return
 	}
-	arguments, _ := g.arguments(ctx, op)
-	if arguments == nil {
-		g.log.Error("an operation's arguments are gone, it cannot be sent again", "key", key)
+	arguments, _, err := g.arguments(ctx, op)
+	if err != nil {
+		g.log.Error("an operation cannot be sent again", "key", key, "error", err)
 		return
 	}
 	_, err = g.launch(ctx, t, op, &Write{}, attemptOf{owner: g.process, digest: op.Digest, frozen: op.Frozen}, registry.Dispatch{Arguments: arguments})

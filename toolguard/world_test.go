@@ -27,10 +27,11 @@ type world struct {
 	tools map[string]*toolguard.Tool
 	specs []registry.Tool
 
-	mu      sync.Mutex
-	effects []string // "tool arguments" of every effect the downstream had
-	behave  []behaviour
-	calls   int
+	mu       sync.Mutex
+	effects  []string // "tool arguments" of every effect the downstream had
+	behave   []behaviour
+	calls    int
+	sentKeys []string
 }
 
 // behaviour is what the downstream does with one attempt: it may have the effect, and it may answer.
@@ -134,6 +135,7 @@ func (w *world) register(spec registry.Tool) {
 	spec.Handler = func(ctx context.Context, d *registry.Dispatch) (registry.Answer, error) {
 		w.mu.Lock()
 		w.calls++
+		w.sentKeys = append(w.sentKeys, d.Key)
 		b := done("ok")
 		if len(w.behave) > 0 {
 			b, w.behave = w.behave[0], w.behave[1:]

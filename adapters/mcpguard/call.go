@@ -10,6 +10,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
+	"toolguard.dev/keyderive"
 	"toolguard.dev/registry"
 	"toolguard.dev/toolguard"
 )
@@ -86,6 +87,22 @@ func (x *exchange) call(ctx context.Context) *toolCall {
 		c.input = input.raw()
 	}
 	return c
+}
+
+// checkMeta refuses a request's _meta that cannot be read beyond doubt: the facts in it, which say whose call this is
+// and which work it belongs to, would go unseen.
+func checkMeta(meta json.RawMessage) error {
+	if len(meta) == 0 || string(meta) == "null" {
+		return nil
+	}
+	v, err := keyderive.Parse(meta)
+	if err != nil {
+		return fmt.Errorf("_meta cannot be read: %w", err)
+	}
+	if _, ok := v.(map[string]any); !ok {
+		return errors.New("_meta cannot be read: it is no object")
+	}
+	return nil
 }
 
 // clientName is the name that the client gives itself, for this request or in the handshake.

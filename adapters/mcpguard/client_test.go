@@ -62,6 +62,22 @@ func (l *logs) until(t *testing.T, text string) {
 
 func newWorld(t *testing.T, o *mcpguard.GatewayOptions, modes ...string) *world {
 	t.Helper()
+	var servers []namedServer
+	for i, mode := range modes {
+		name := "books"
+		if i > 0 {
+			name = fmt.Sprintf("books%d", i+1)
+		}
+		servers = append(servers, namedServer{name, mode})
+	}
+	return newWorldOf(t, o, servers...)
+}
+
+// namedServer is a child process that misbehaves in its own way.
+type namedServer struct{ name, mode string }
+
+func newWorldOf(t *testing.T, o *mcpguard.GatewayOptions, servers ...namedServer) *world {
+	t.Helper()
 	w := &world{t: t, store: storetest.NewMemory(), folder: t.TempDir(), logs: &logs{make(chan string, 10_000)}}
 	log := slog.New(slog.NewTextHandler(w.logs, nil))
 	var err error
@@ -77,12 +93,8 @@ func newWorld(t *testing.T, o *mcpguard.GatewayOptions, modes ...string) *world 
 		o.Describe = describe
 	}
 	var commands []mcpguard.Command
-	for i, mode := range modes {
-		name := "books"
-		if i > 0 {
-			name = fmt.Sprintf("books%d", i+1)
-		}
-		commands = append(commands, w.command(name, mode))
+	for _, s := range servers {
+		commands = append(commands, w.command(s.name, s.mode))
 	}
 	w.gateway, err = mcpguard.OpenGateway(t.Context(), w.guard, commands, o)
 	if err != nil {
@@ -113,6 +125,9 @@ func describe(_, tool string, annotations json.RawMessage) (registry.Effect, str
 	p := registry.Policy{}
 	if tool == "hang" {
 		p.AnswerWithin = 50 * time.Millisecond
+	}
+	if tool == "task" {
+		p.Timeout = time.Second
 	}
 	if tool == "noisy" {
 		p.Timeout = 5 * time.Second
@@ -161,7 +176,7 @@ func (w *world) delivered(action string) bool {
 // client is an MCP client on pipes that sends and receives raw lines.
 type client struct {
 	t      *testing.T
-	in     *io.PipeWriter
+	in     *os.File
 	lines  chan string
 	ended  chan error
 	cancel context.CancelFunc
@@ -171,7 +186,10 @@ type client struct {
 
 func (w *world) client() *client {
 	w.t.Helper()
-	inR, inW := io.Pipe()
+	inR, inW, err := os.Pipe() // of the kernel: what waits in it can be seen
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	outR, outW := io.Pipe()
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &client{t: w.t, in: inW, lines: make(chan string, 1000), ended: make(chan error, 1), cancel: cancel}
@@ -199,6 +217,7 @@ func (w *world) client() *client {
 		}()
 		<-c.ended
 		_ = outR.Close()
+		_ = inR.Close()
 	})
 	return c
 }

@@ -53,6 +53,28 @@ func Lines(text string, limit, chunk int) []string {
 	}
 }
 
+// Arrivals is arrivals.
+type Arrivals struct{ *arrivals }
+
+func NewArrivals(in io.Reader) Arrivals { return Arrivals{newArrivals(in)} }
+
+// Begin counts a reply.
+func (a Arrivals) Begin() uint64 { return a.begin() }
+
+// Read reads once between two messages, and tells how many replies had begun before what it read was sent.
+func (a Arrivals) Read() (string, uint64, error) {
+	buf := make([]byte, 100)
+	n, earlier, err := a.read(buf)
+	return string(buf[:n]), earlier, err
+}
+
+// Idle tells whether the reader waits.
+func (a Arrivals) Idle() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.idle
+}
+
 // chunks is a reader that gives a text in small parts.
 type chunks struct {
 	text string

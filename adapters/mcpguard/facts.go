@@ -93,11 +93,12 @@ func (s Sources) Check() error {
 //
 // missing names the declared facts that did not come, of those that may be part of a key. conflict names the declared
 // facts of which a standard carrier (the _meta member dev.toolguard/context, a Toolguard header) says something else
-// than the declared source.
+// than the declared source; a _meta that cannot be read beyond doubt may say something else of every one of them.
 func (s Sources) Gather(transport string, meta json.RawMessage, headers http.Header, env func(string) string, client string) (f keyderive.Facts, missing, conflict []string) {
 	in := &incoming{headers: headers, env: env}
+	var unreadable error
 	if len(meta) > 0 {
-		in.meta, _ = keyderive.Parse(meta) // what cannot be read strictly says nothing
+		in.meta, unreadable = keyderive.Parse(meta)
 	}
 	f = keyderive.Facts{Tenant: "default", Workflow: "default", Client: usable(client)}
 	for name, source := range s.preset(transport, client, env) {
@@ -117,7 +118,7 @@ func (s Sources) Gather(transport string, meta json.RawMessage, headers http.Hea
 		if value == "" && known.blocks {
 			missing = append(missing, name)
 		}
-		if !agree || value != "" && in.contradicts(name, known.header, value) {
+		if !agree || unreadable != nil || value != "" && in.contradicts(name, known.header, value) {
 			conflict = append(conflict, name)
 		}
 	}

@@ -50,6 +50,9 @@ type Gateway struct {
 	cancel   context.CancelFunc
 	running  sync.WaitGroup
 
+	offering sync.Mutex // held while what is offered changes
+	claims   claims     // under offering
+
 	mu       sync.Mutex
 	offers   map[string]*offer // by the name that clients see
 	problems map[*source][]Problem
@@ -163,18 +166,12 @@ func checkNames(upstreams []Command) error {
 // start starts one upstream.
 func (g *Gateway) start(c Command) (*source, error) {
 	s := &source{relist: make(chan struct{}, 1), listed: make(chan struct{})}
-	stale := func() {
-		select {
-		case s.relist <- struct{}{}:
-		default:
-		}
-	}
 	u, err := StartUpstream(c, &UpstreamOptions{
-		Log: g.log, Version: g.options.Version, Up: stale,
+		Log: g.log, Version: g.options.Version, Up: s.stale,
 		Notify: func(method string, params json.RawMessage) {
 			switch method {
 			case mcp.MethodNotificationToolsListChanged:
-				stale()
+				s.stale()
 			case string(mcp.MethodNotificationProgress):
 				g.progress(params)
 			case string(mcp.MethodNotificationMessage):

@@ -14,16 +14,16 @@ var errTooLong = errors.New("the message is too long")
 
 // lineReader reads lines of bounded length.
 type lineReader struct {
-	in      io.Reader
-	max     int
-	arrived func() uint64 // sampled after every read, for stamp; may be nil
-	skipped func([]byte)  // is given the parts of a line that is too long; may be nil
+	in       io.Reader
+	max      int
+	arrivals *arrivals    // reads between two lines, for stamp; may be nil
+	skipped  func([]byte) // is given the parts of a line that is too long; may be nil
 
 	buf     []byte
 	r, w    int
 	err     error
-	sampled uint64
-	stamp   uint64 // what arrived gave when the first byte of the latest line came in
+	earlier uint64
+	stamp   uint64 // how many replies had begun, at least, before the first byte of the latest line was sent
 }
 
 func newLineReader(in io.Reader, max int) *lineReader {
@@ -36,7 +36,7 @@ func (l *lineReader) next() ([]byte, error) {
 	var line []byte
 	first, long := true, false
 	for {
-		if l.r == l.w && !l.fill() {
+		if l.r == l.w && !l.fill(first) {
 			if long {
 				return nil, errTooLong
 			}
@@ -46,7 +46,7 @@ func (l *lineReader) next() ([]byte, error) {
 			return nil, l.err
 		}
 		if first {
-			l.stamp, first = l.sampled, false
+			l.stamp, first = l.earlier, false
 		}
 		part, ended := l.buf[l.r:l.w], false
 		if i := bytes.IndexByte(part, '\n'); i >= 0 {
@@ -79,94 +79,19 @@ func (l *lineReader) skip(part []byte) {
 	}
 }
 
-// fill reads once; false: there is no more.
-func (l *lineReader) fill() bool {
+// fill reads once; false: there is no more. What comes in with the rest of a line may have been sent with its
+// beginning: only a read between two lines says anew what is earlier.
+func (l *lineReader) fill(between bool) bool {
 	for l.err == nil {
-		n, err := l.in.Read(l.buf)
-		if l.arrived != nil {
-			l.sampled = l.arrived()
+		l.r = 0
+		if between && l.arrivals != nil {
+			l.w, l.earlier, l.err = l.arrivals.read(l.buf)
+		} else {
+			l.w, l.err = l.in.Read(l.buf)
 		}
-		l.r, l.w, l.err = 0, n, err
-		if n > 0 {
+		if l.w > 0 {
 			return true
 		}
 	}
 	return false
-}
-
-// idFinder finds the id of a message that is too long to be kept, from its parts as they come.
-type idFinder struct {
-	level         int
-	inside        bool // a string
-	escape        bool
-	name, pending []byte // the latest string on the top level; a member's name before its colon
-	value         bool   // of the top-level member id
-	id            []byte
-	done          bool
-	request       bool // it has a method: its id is the other side's
-}
-
-// answers is the id of the request that the message answers, "" if it is not known.
-func (f *idFinder) answers() string {
-	if f.request {
-		return ""
-	}
-	return string(f.id)
-}
-
-// write takes the next part.
-func (f *idFinder) write(part []byte) {
-	for _, c := range part {
-		if f.inside {
-			f.string(c)
-			continue
-		}
-		switch c {
-		case '"':
-			f.inside, f.pending = true, f.pending[:0]
-			if f.value && f.level == 1 {
-				f.value = false // an id of ours is never a string
-			}
-		case '{', '[':
-			f.level++
-			f.value = false
-		case '}', ']':
-			f.close()
-			f.level--
-		case ':':
-			if f.level == 1 {
-				f.name = append(f.name[:0], f.pending...)
-				f.value = string(f.name) == "id" && !f.done
-				f.request = f.request || string(f.name) == "method"
-			}
-		case ',':
-			f.close()
-		case ' ', '\t', '\r':
-		default:
-			if f.value && len(f.id) < 32 {
-				f.id = append(f.id, c)
-			}
-		}
-	}
-}
-
-func (f *idFinder) string(c byte) {
-	switch {
-	case f.escape:
-		f.escape = false
-	case c == '\\':
-		f.escape = true
-	case c == '"':
-		f.inside = false
-		return
-	}
-	if len(f.pending) < 8 {
-		f.pending = append(f.pending, c)
-	}
-}
-
-func (f *idFinder) close() {
-	if f.value && f.level == 1 {
-		f.value, f.done = false, true
-	}
 }

@@ -11,6 +11,9 @@ import (
 // maxDepth is how deeply arrays and objects may be nested in a message.
 const maxDepth = 1000
 
+// errTooDeep: a message was nested beyond maxDepth, and not looked at any further.
+var errTooDeep = errors.New("nested too deeply")
+
 // member is one member of a JSON object, its value as it stood.
 type member struct {
 	name  string
@@ -27,7 +30,7 @@ func parseObject(text []byte) (object, error) {
 		return nil, errors.New("not a JSON object")
 	}
 	if depth(text) > maxDepth {
-		return nil, errors.New("nested too deeply")
+		return nil, errTooDeep
 	}
 	if !json.Valid(text) {
 		return nil, errors.New("not valid JSON")

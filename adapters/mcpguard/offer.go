@@ -77,6 +77,9 @@ func (g *Gateway) refresh(ctx context.Context, s *source, several bool) {
 		return
 	}
 	stands := s.stands()
+	g.offering.Lock()
+	defer g.offering.Unlock()
+	g.claim(s, list, several)
 	var problems []Problem
 	var fresh []server.ServerTool
 	keep := map[string]bool{}
@@ -91,10 +94,7 @@ func (g *Gateway) refresh(ctx context.Context, s *source, several bool) {
 			problems = append(problems, Problem{s.Name(), cut(name, raw), err})
 			continue
 		}
-		shown := name
-		if several {
-			shown = s.Name() + "__" + name
-		}
+		shown := s.shows(name, several)
 		if keep[shown] {
 			problems = append(problems, Problem{s.Name(), name, errors.New("its server lists two tools of that name")})
 			continue
@@ -102,8 +102,12 @@ func (g *Gateway) refresh(ctx context.Context, s *source, several bool) {
 		g.mu.Lock()
 		old := g.offers[shown]
 		g.mu.Unlock()
+		if err := g.claims.clash(shown); err != nil {
+			problems = append(problems, Problem{s.Name(), name, err})
+			continue
+		}
 		if old != nil && old.source != s {
-			problems = append(problems, Problem{s.Name(), name, fmt.Errorf("the name %s is taken by another tool", shown)})
+			problems = append(problems, Problem{s.Name(), name, fmt.Errorf("the name %s is taken by a tool of ours", shown)})
 			continue
 		}
 		if old != nil && bytes.Equal(old.raw, raw) && old.stands == stands {

@@ -48,7 +48,8 @@ func render(r *toolguard.Result, s shape) reply {
 		}
 	}
 	switch {
-	case own.text("resultType") == "input_required": // a question to the caller, not an answer
+	case r.Verdict.Outcome == toolguard.Pending && own != nil && r.Text == "":
+		// A question to the caller, or a task that goes on: the tool's own words, which settle nothing.
 		return reply{result: own.withVerdict(verdict).raw()}
 	case r.Verdict.Outcome == toolguard.Fresh && r.Answer.Error != nil:
 		e := *r.Answer.Error
@@ -76,9 +77,9 @@ func render(r *toolguard.Result, s shape) reply {
 	return reply{result: textResult(r.Text, true, verdict)}
 }
 
-// textResult is a result of ours: one text, nothing else.
+// textResult is a result of ours: one text, nothing else. Without a text it has no block, for hosts refuse empty ones.
 func textResult(text string, isError bool, verdict json.RawMessage) json.RawMessage {
-	o := object{{"content", array(textBlock(text))}}
+	o := object{{"content", array()}}.withText(text)
 	if isError {
 		o = append(o, member{"isError", json.RawMessage("true")})
 	}
@@ -98,12 +99,21 @@ func (o object) withVerdict(verdict json.RawMessage) object {
 	return o.with("_meta", meta.with(verdictMember, verdict).raw())
 }
 
-// withText puts a text block in front of a result's content, if there is a text.
+// withText puts a text block in front of a result's content, if there is a text. Blocks that say nothing go: a model
+// that is told "the result below" should not be shown an empty one.
 func (o object) withText(text string) object {
 	if text == "" {
 		return o
 	}
-	return o.with("content", array(append([]json.RawMessage{textBlock(text)}, parseArray(o.get("content"))...)...))
+	blocks := []json.RawMessage{textBlock(text)}
+	for _, raw := range parseArray(o.get("content")) {
+		b, err := parseObject(raw)
+		if err == nil && len(b) == 2 && b.text("type") == "text" && string(b.get("text")) == `""` {
+			continue
+		}
+		blocks = append(blocks, raw)
+	}
+	return o.with("content", array(blocks...))
 }
 
 // withMark adds the verdict to a result's structuredContent, for clients that show the model nothing else.
@@ -122,13 +132,24 @@ func modernResult(result, server json.RawMessage) json.RawMessage {
 		return result
 	}
 	if o.get("resultType") == nil {
-		o = o.with("resultType", json.RawMessage(`"complete"`))
+		o = o.with("resultType", quote(resultType(o)))
 	}
 	meta, _ := parseObject(o.get("_meta"))
 	if meta.get(eraPrefix+"serverInfo") == nil {
 		o = o.with("_meta", meta.with(eraPrefix+"serverInfo", server).raw())
 	}
 	return o.raw()
+}
+
+// resultType is what a result is that does not say so, as servers of earlier versions do not.
+func resultType(o object) string {
+	if task, err := parseObject(o.get("task")); err == nil && task.text("taskId") != "" {
+		return "task"
+	}
+	if ask := o.get("inputRequests"); ask != nil && string(ask) != "null" {
+		return "input_required"
+	}
+	return "complete"
 }
 
 // array is values as a JSON array.

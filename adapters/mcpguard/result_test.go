@@ -44,6 +44,9 @@ func TestRender(t *testing.T) {
 		"blocked":                     {r: toolguard.Result{Guarded: true, Verdict: verdict(toolguard.Blocked, toolguard.ReasonArgumentsChanged, toolguard.StatusSucceeded), Answer: paid, Text: "NOT SENT."}},
 		"escalated":                   {r: toolguard.Result{Guarded: true, Verdict: verdict(toolguard.Escalated, toolguard.ReasonOutcomeUnknown, toolguard.StatusEscalated), Text: "OUTCOME UNKNOWN."}},
 		"question":                    {r: toolguard.Result{Guarded: true, Verdict: verdict(toolguard.Pending, toolguard.ReasonInProgress, toolguard.StatusDispatching), Answer: raw(`{"resultType":"input_required","requestState":"s"}`)}},
+		"task":                        {r: toolguard.Result{Guarded: true, Verdict: verdict(toolguard.Pending, toolguard.ReasonInProgress, toolguard.StatusDispatching), Answer: raw(`{"task":{"taskId":"t","status":"working"}}`)}},
+		"fresh_receipt_empty_block":   {r: toolguard.Result{Guarded: true, Verdict: verdict(toolguard.Fresh, "", toolguard.StatusSucceeded), Answer: raw(`{"content":[{"type":"text","text":""}]}`), Text: "Done. This is the receipt."}},
+		"fresh_no_words":              {r: toolguard.Result{Guarded: true, Verdict: verdict(toolguard.Fresh, "", toolguard.StatusFailed)}},
 		"read":                        {r: toolguard.Result{Verdict: verdict(toolguard.Fresh, "", ""), Answer: paid}},
 		"read_unavailable":            {r: toolguard.Result{Verdict: verdict(toolguard.Blocked, toolguard.ReasonToolUnavailable, ""), Text: "NOT SENT."}},
 	} {

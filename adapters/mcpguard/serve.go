@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -23,15 +22,15 @@ const maxOpen = 1000
 
 // conn is one client on a pair of pipes.
 //
-// It knows when a result was delivered: the whole reply was written without error, and a message came in after the
-// writing of it had begun.
+// It knows when a result was delivered: the whole reply was written without error, and a message came in that was sent
+// after its last byte had been handed over, as far as that can be told; in doubt it was not.
 type conn struct {
 	gateway *Gateway
 	session *session
 	log     *slog.Logger
 	out     chan outbound
 	broken  chan struct{} // closed when nothing can be written any more
-	begun   atomic.Uint64 // replies whose writing has begun
+	in      *arrivals
 
 	mu       sync.Mutex
 	open     map[string]*exchange // by id, until the reply is written
@@ -53,11 +52,11 @@ type exchange struct {
 	delivered func() // to be called on proof of delivery
 	modern    bool
 	logLevel  mcp.LoggingLevel
-	index     uint64        // its number among the replies whose writing has begun
+	index     uint64        // its number among the replies whose last byte was handed over
 	out       chan struct{} // closed when its reply is out
 
 	cancelled bool // under conn.mu: by its client
-	proven    bool // under conn.mu: a message came in while its reply was written
+	proven    bool // under conn.mu: a message came in while its last byte was written
 }
 
 // outbound is a line on its way to the client.
@@ -69,9 +68,13 @@ type outbound struct {
 
 // ServeStdio serves one client until in ends or ctx does. Requests that are open then are finished and answered
 // within the gateway's shutdown limit. The error is nil unless reading or writing failed.
+//
+// A later message of the client is proof that it has the replies before. Where in is an [os.File] or another
+// [syscall.Conn], without a buffer of its own, a message that already waited when a reply was written is told from a
+// later one; with any other reader it is taken for one that waited unless the reader waited for it.
 func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	c := &conn{
-		gateway: g, session: newSession(), log: g.log,
+		gateway: g, session: newSession(), log: g.log, in: newArrivals(in),
 		out: make(chan outbound, 1024), broken: make(chan struct{}), open: map[string]*exchange{},
 	}
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -105,12 +108,15 @@ func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) e
 // read takes messages until there are no more. It never waits for one to be handled.
 func (c *conn) read(ctx context.Context, in io.Reader) error {
 	lines := newLineReader(in, maxMessage)
-	lines.arrived = c.begun.Load
+	lines.arrivals = c.in
+	var id idFinder
+	lines.skipped = id.write
 	for {
 		line, err := lines.next()
 		switch {
 		case errors.Is(err, errTooLong):
-			c.fail(nil, mcp.PARSE_ERROR, fmt.Sprintf("the message is longer than %d bytes", maxMessage))
+			c.fail(id.asks(), mcp.PARSE_ERROR, fmt.Sprintf("the message is longer than %d bytes", maxMessage))
+			id = idFinder{}
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
@@ -124,7 +130,7 @@ func (c *conn) read(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// message takes one message. stamp is how many replies had been begun when it came in.
+// message takes one message. stamp is how many replies had begun, at least, before it was sent.
 func (c *conn) message(ctx context.Context, line []byte, stamp uint64) {
 	if len(line) == 0 {
 		return
@@ -133,6 +139,9 @@ func (c *conn) message(ctx context.Context, line []byte, stamp uint64) {
 	switch {
 	case line[0] == '[':
 		c.fail(nil, mcp.INVALID_REQUEST, "batches are not supported")
+		return
+	case errors.Is(err, errTooDeep):
+		c.fail(idOf(line), mcp.INVALID_REQUEST, "invalid message: "+err.Error())
 		return
 	case err != nil && !json.Valid(line):
 		c.fail(nil, mcp.PARSE_ERROR, "not valid JSON")
@@ -184,6 +193,10 @@ func (c *conn) request(ctx context.Context, id json.RawMessage, method string, o
 		var err error
 		if x.params, err = parseObject(o.get("params")); err != nil {
 			c.fail(id, mcp.INVALID_PARAMS, "params: "+err.Error())
+			return
+		}
+		if err = checkMeta(x.params.get("_meta")); err != nil {
+			c.fail(id, mcp.INVALID_PARAMS, err.Error())
 			return
 		}
 		// The arguments go to the guard as they came; mcp-go needs to know only which tool is meant.

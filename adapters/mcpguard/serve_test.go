@@ -201,7 +201,12 @@ func TestBadMessages(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":4,"method":"no/such"}`, `4`, `-32601`},
 		{`{"jsonrpc":"2.0","id":9007199254740993,"method":"no/such"}`, `9007199254740993`, `-32601`},
 		{strings.Repeat("[", 2000), `null`, `-32600`},
-		{`{"jsonrpc":"2.0","id":5,"method":"x","params":"` + strings.Repeat("x", 33<<20) + `"}`, `null`, `-32700`},
+		{`{"jsonrpc":"2.0","id":5,"method":"x","params":"` + strings.Repeat("x", 33<<20) + `"}`, `5`, `-32700`},
+		{`{"jsonrpc":"2.0","id":6,"method":"x","params":` + deep(1001) + `}`, `6`, `-32600`},
+		{`{"params":{"id":8,"x":` + deep(20_000) + `},"method":"x","id": "s\"even"}`, `"s\"even"`, `-32600`},
+		{`{"id":9,"result":` + deep(2000) + `}`, `null`, `-32600`}, // an answer, to nothing that was asked
+		{`{"method":"x","id":{"a":9},"x":` + deep(2000) + `}`, `null`, `-32600`},
+		{`{"method":"x","id":"` + strings.Repeat("x", 300) + `","x":` + deep(2000) + `}`, `null`, `-32600`},
 	} {
 		c.send(test.line)
 		got := c.receive()
@@ -218,6 +223,9 @@ func TestBadMessages(t *testing.T) {
 		t.Errorf("the connection does not live on: %s", got)
 	}
 }
+
+// deep is a value that is nested n times.
+func deep(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
 func TestOneIdAtATime(t *testing.T) {
 	w := newWorld(t, nil, "normal")

@@ -2,6 +2,7 @@ package mcpguard_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -164,6 +165,10 @@ func (s *toolServer) list(c rpcCall) {
 		}
 	case s.mode == "circle":
 		next = `,"nextCursor":"again"`
+	case s.mode == "right":
+		tools = []string{tool("y", ""), tool("z", "")}
+	case s.mode == "left":
+		tools = []string{tool("x__y", ""), tool("w", "")}
 	case s.mode == "hostile":
 		tools = []string{
 			tool("fine", ""), `{"name":"any","inputSchema":true}`, `{"name":"broken","inputSchema":{"type":"object","properties":{"x":{"$ref":"file:///etc/passwd"}}}}`,
@@ -177,7 +182,7 @@ func (s *toolServer) list(c rpcCall) {
 			tool("get_balance", `,"annotations":{"readOnlyHint":true}`), tool("get_slow", `,"annotations":{"readOnlyHint":true}`), tool("get_release", `,"annotations":{"readOnlyHint":true}`),
 			tool("set_mood", `,"annotations":{"readOnlyHint":false,"idempotentHint":true}`),
 		}
-		for _, name := range []string{"die", "hang", "garbage", "wrong_id", "duplicate", "exotic", "rpc_error", "huge", "noisy", "empty", "steps", "tell", "grow", "shrink", "error", "ask"} {
+		for _, name := range []string{"die", "hang", "garbage", "wrong_id", "duplicate", "exotic", "rpc_error", "huge", "noisy", "empty", "steps", "tell", "grow", "shrink", "error", "ask", "task"} {
 			tools = append(tools, tool(name, ""))
 		}
 		tools = append(tools, s.extra...)
@@ -242,7 +247,9 @@ func (s *toolServer) call(c rpcCall) {
 		}
 		s.result(c, text("told"))
 	case "grow", "shrink":
-		s.extra = append(s.extra, tool("get_grown", ""))
+		var a struct{ X string }
+		_ = json.Unmarshal(c.Params.Arguments, &a)
+		s.extra = append(s.extra, tool(cmp.Or(a.X, "get_grown"), ""))
 		if name == "shrink" {
 			s.extra = nil
 		}
@@ -256,6 +263,8 @@ func (s *toolServer) call(c rpcCall) {
 			return
 		}
 		s.result(c, text("answered "+c.Params.State))
+	case "task":
+		s.result(c, `{"task":{"taskId":"t1","status":"working"}}`)
 	case "get_env":
 		s.result(c, text(strings.Join(os.Environ(), " ")))
 	default:

@@ -56,10 +56,7 @@ func (c *conn) write(ctx context.Context, out io.Writer) error {
 				close(o.flushed)
 				continue
 			}
-			if o.exchange != nil {
-				c.writes(o.exchange)
-			}
-			if _, err := out.Write(o.line); err != nil {
+			if err := c.put(out, o); err != nil {
 				c.mu.Lock()
 				c.proofs, c.writing = nil, nil
 				c.mu.Unlock()
@@ -74,11 +71,31 @@ func (c *conn) write(ctx context.Context, out io.Writer) error {
 	}
 }
 
-// writes notes that the writing of a reply begins.
+// oneWrite is how long a line may be to go in one write. A longer one may take until the client has read most of it:
+// what the client sends meanwhile was sent before it had the whole.
+const oneWrite = 4 << 10
+
+// put writes a line. A reply counts from its last byte on.
+func (c *conn) put(out io.Writer, o outbound) error {
+	line := o.line
+	if x := o.exchange; x != nil {
+		if n := len(line) - 1; n >= oneWrite {
+			if _, err := out.Write(line[:n]); err != nil {
+				return err
+			}
+			line = line[n:]
+		}
+		c.writes(x)
+	}
+	_, err := out.Write(line)
+	return err
+}
+
+// writes notes that the last byte of a reply is written.
 func (c *conn) writes(x *exchange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	x.index = c.begun.Add(1)
+	x.index = c.in.begin()
 	c.writing = x
 }
 

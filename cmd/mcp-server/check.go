@@ -16,13 +16,16 @@ import (
 
 // checked is what check found, as --json shows it.
 type checked struct {
-	Config   string          `json:"config"`
-	Ledger   string          `json:"ledger"`
-	OK       bool            `json:"ok"`
-	Servers  []checkedServer `json:"servers"`
-	Tools    []finding       `json:"tools"`
-	Faults   []string        `json:"faults,omitempty"`   // of the configuration
-	Warnings []string        `json:"warnings,omitempty"` // of the configuration
+	Config    string          `json:"config"`
+	Mode      string          `json:"mode"` // enforce or observe
+	Ledger    string          `json:"ledger"`
+	OK        bool            `json:"ok"`
+	Unguarded []string        `json:"unguarded,omitempty"` // what cannot be guarded: tools, and servers whose tools are not known
+	Servers   []checkedServer `json:"servers"`
+	Tools     []finding       `json:"tools"`
+	Weak      []string        `json:"weak,omitempty"`     // whatever the tool
+	Faults    []string        `json:"faults,omitempty"`   // of the configuration
+	Warnings  []string        `json:"warnings,omitempty"` // of the configuration
 
 	faults config.Faults
 }
@@ -37,7 +40,7 @@ type checkedServer struct {
 func (p *program) checkCommand() *cobra.Command {
 	var drill bool
 	c := &cobra.Command{
-		Use: "check", Short: "Check the configuration against the servers, and say what each policy comes to", Args: cobra.NoArgs,
+		Use: "check", Short: "Check the configuration against the servers, and say what each policy comes to", Args: noArguments,
 		Long: "check reads the configuration, starts every server, and says for each tool what it does to the world, what counts as\n" +
 			"the same call, and three answers: is there a stable key on every attempt, does the downstream reject repeats, is there\n" +
 			"a record of each retry. It sends no call and opens no ledger. Exit 1 if a tool cannot be guarded.",
@@ -81,7 +84,10 @@ func (p *program) check(c *cobra.Command) error {
 
 // inspect judges what the servers offer by the configuration.
 func inspect(cfg *config.Config, offers []offer) *checked {
-	r := &checked{Config: cfg.File, OK: true, Servers: []checkedServer{}, Tools: []finding{}, Warnings: contextWarnings(cfg)}
+	r := &checked{Config: cfg.File, Mode: "enforce", Servers: []checkedServer{}, Tools: []finding{}, Weak: contextWeak(cfg), Warnings: contextWarnings(cfg)}
+	if cfg.Observe {
+		r.Mode = "observe"
+	}
 	var actions []string
 	down := map[string]bool{}
 	shown := map[string]string{}
@@ -90,24 +96,24 @@ func inspect(cfg *config.Config, offers []offer) *checked {
 		if o.err != nil {
 			s.Error = short(o.err.Error(), 500)
 			down[o.server] = true
-			r.OK = false
+			r.Unguarded = append(r.Unguarded, "the server "+o.server)
 		}
 		r.Servers = append(r.Servers, s)
 		for _, t := range o.tools {
 			actions = append(actions, t.Action())
 			f := r.tool(cfg, t)
-			name := t.Name
-			if len(offers) > 1 {
-				name = t.Server + "__" + t.Name
-			}
+			name := shownName(t.Tool, len(offers))
 			if other, ok := shown[name]; ok && f.Error == "" {
 				f.Error = fmt.Sprintf("clients would see it as %s, as they do %s", name, other)
 			}
 			shown[name] = t.Action()
-			r.OK = r.OK && f.Error == ""
+			if f.Error != "" {
+				r.Unguarded = append(r.Unguarded, f.Tool)
+			}
 			r.Tools = append(r.Tools, f)
 		}
 	}
+	r.Warnings = append(r.Warnings, nameWarnings(cfg, offers)...)
 	for _, f := range cfg.Unused(actions, func(server string) bool { return down[server] }) {
 		if f.Exact {
 			r.faults = append(r.faults, f.Fault)
@@ -119,7 +125,7 @@ func inspect(cfg *config.Config, offers []offer) *checked {
 	for _, f := range r.faults {
 		r.Faults = append(r.Faults, f.String())
 	}
-	r.OK = r.OK && len(r.faults) == 0
+	r.OK = len(r.Unguarded) == 0 && len(r.faults) == 0
 	return r
 }
 
@@ -134,27 +140,17 @@ func (r *checked) tool(cfg *config.Config, t found) finding {
 	if err != nil {
 		return finding{Tool: t.Action(), Effect: t.Effect, Source: t.EffectSource, Error: short(err.Error(), 500)}
 	}
-	return examine(e, cfg.Context)
-}
-
-// contextWarnings names facts that cannot come over stdio.
-func contextWarnings(cfg *config.Config) []string {
-	var out []string
-	for _, s := range cfg.Servers {
-		if s.EnvFile != "" && !s.Disabled {
-			out = append(out, fmt.Sprintf("%s:%d: mcpServers.%s.envFile: is not read; put what the server needs under env", cfg.File, s.Line, s.Name))
-		}
+	f := examine(e, cfg.Context)
+	for _, key := range cfg.Idle(t.Server, t.Name, t.Effect) {
+		f.Weak = append(f.Weak, fmt.Sprintf("%s has no use with effect %s", key, t.Effect))
 	}
-	for name, source := range cfg.Context.Facts {
-		if source.Header != "" {
-			out = append(out, fmt.Sprintf("%s:%d: context.%s: comes from %s, and over stdio no call has one: every guarded call is blocked", cfg.File, cfg.Context.Lines[name], name, source))
-		}
-	}
-	slices.Sort(out)
-	return out
+	return f
 }
 
 func (r *checked) print(w io.Writer) error {
+	if r.Mode == "observe" {
+		fmt.Fprintln(w, "mode: observe: every call is sent, also one that was done before; what would have been held back is only recorded")
+	}
 	fmt.Fprintf(w, "configuration  %s\nledger         %s\n\n", r.Config, r.Ledger)
 	rows := [][]string{{"SERVER", "IS", "TOOLS"}}
 	for _, s := range r.Servers {
@@ -175,13 +171,13 @@ func (r *checked) print(w io.Writer) error {
 	if err := table(w, rows); err != nil {
 		return err
 	}
-	r.explain(w, "What counts as the same call", func(f finding) []string {
+	r.explain(w, "What counts as the same call", nil, func(f finding) []string {
 		if f.Effect == registry.Read || f.SameCall == "" {
 			return nil
 		}
 		return []string{f.SameCall}
 	})
-	r.explain(w, "Why", func(f finding) []string {
+	r.explain(w, "Why", nil, func(f finding) []string {
 		var out []string
 		if f.StableKey.Answer == "partly" || f.StableKey.Answer == "no" {
 			out = append(out, "stable key: "+f.StableKey.Answer+", "+f.StableKey.Why)
@@ -191,8 +187,8 @@ func (r *checked) print(w io.Writer) error {
 		}
 		return out
 	})
-	r.explain(w, "Weak", func(f finding) []string { return f.Weak })
-	r.explain(w, "Cannot be guarded", func(f finding) []string {
+	r.explain(w, "Weak", r.Weak, func(f finding) []string { return f.Weak })
+	r.explain(w, "Cannot be guarded", nil, func(f finding) []string {
 		if f.Error == "" {
 			return nil
 		}
@@ -204,11 +200,18 @@ func (r *checked) print(w io.Writer) error {
 			fmt.Fprintln(w, " ", printable(line))
 		}
 	}
-	verdict := "\nEvery tool can be guarded."
-	if !r.OK {
-		verdict = "\nNot everything can be guarded."
+	verdict := "Every tool can be guarded."
+	switch {
+	case len(r.Unguarded) > 0:
+		named := r.Unguarded[:min(len(r.Unguarded), maxNamed)]
+		if more := len(r.Unguarded) - len(named); more > 0 {
+			named = append(slices.Clone(named), fmt.Sprintf("%d more", more))
+		}
+		verdict = "Not everything can be guarded; what cannot: " + listed(named) + "."
+	case !r.OK:
+		verdict = "The configuration has " + counted(len(r.faults), "fault") + "."
 	}
-	_, err := fmt.Fprintln(w, verdict)
+	_, err := fmt.Fprintf(w, "\n%s\n", printable(verdict))
 	return err
 }
 
@@ -219,8 +222,9 @@ func (a answer) cell() string {
 	return a.Answer
 }
 
-// explain prints a section with lines about tools; tools of which the same is said share a line.
-func (r *checked) explain(w io.Writer, title string, lines func(finding) []string) {
+// explain prints a section: first what holds whatever the tool, then lines about tools, which share a line where the
+// same is said of them.
+func (r *checked) explain(w io.Writer, title string, first []string, lines func(finding) []string) {
 	var order []string
 	tools := map[string][]string{}
 	for _, f := range r.Tools {
@@ -231,10 +235,13 @@ func (r *checked) explain(w io.Writer, title string, lines func(finding) []strin
 			tools[line] = append(tools[line], f.Tool)
 		}
 	}
-	if len(order) == 0 {
+	if len(order)+len(first) == 0 {
 		return
 	}
 	fmt.Fprintf(w, "\n%s\n", title)
+	for _, line := range first {
+		fmt.Fprintf(w, "  %s\n", printable(line))
+	}
 	for _, line := range order {
 		fmt.Fprintf(w, "  %s\n      %s\n", printable(line), printable(strings.Join(tools[line], ", ")))
 	}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,10 +52,89 @@ toolguard.yaml:8: tools.office/pay_invoices: the server office has no tool of th
 		t.Errorf("exit %d\n%s%s", code, out, errs)
 	}
 	// A server does not begin with a policy that does not fit.
-	want = strings.Join(strings.SplitAfter(want, "\n")[:2], "")
-	_, errs, code = d.run("serve")
-	if code != 2 || !strings.HasSuffix(errs, want) {
+	_, errs, code = d.run("serve", "--data", "ledger")
+	if code != 2 || !strings.HasSuffix(errs, want) || !strings.Contains(errs, "toolguard.yaml:10: tools.office/x_*: fits no tool of any server") {
 		t.Errorf("serve: exit %d\n%s", code, errs)
+	}
+	d.absent("ledger")
+}
+
+// A policy that names a tool which there is not is a fault of serve too, unless its server does not run.
+func TestServeMistypedTool(t *testing.T) {
+	d := newDesk(t)
+	d.write("toolguard.yaml", plainOffice+"tools:\n  office/pay_invoices: {once_per: [/invoice_id]}\n")
+	want := "toolguard.yaml:5: tools.office/pay_invoices: the server office has no tool of this name; did you mean office/pay_invoice?\n"
+	for _, command := range []string{"serve", "check"} {
+		_, errs, code := d.run(command, "--data", "ledger")
+		if code != 2 || errs != want {
+			t.Errorf("%s: exit %d, %s", command, code, errs)
+		}
+	}
+	d.write("toolguard.yaml", plainOffice+"  gone: {command: \"@DIR@/gone\"}\ntools:\n  gone/pay: {once_per: [/id]}\n")
+	_, errs, code := d.run("serve", "--data", "ledger")
+	if code != 0 || !strings.Contains(errs, `msg="the server does not run, so it was not checked that it has the tools which its policies name" server=gone`) {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+}
+
+// What makes a policy weaker than it looks.
+func TestCheckWeak(t *testing.T) {
+	d := newDesk(t)
+	long := strings.Repeat("n", 60)
+	d.write("toolguard.yaml", `version: 1
+mode: observe
+mcpServers:
+  my office: {command: "@BINARY@", args: [sample-office, --file, "@DIR@/office.json"]}
+  fake: {command: "@FAKE@", env: {FAKE_SERVER: '[{"name":"pay","inputSchema":{"type":"object"}},{"name":"`+long+`","inputSchema":{"type":"object"}}]'}}
+context:
+  source_event: {meta: /dev.toolguard/context/source_event}
+  run: {env: RUN_ID}
+  actor: {meta: /actor}
+  tenant: {value: acme}
+tools:
+  fake/pay: {effect: write, downstream_key: {meta: key, window: 10m}, timeout: 5m}
+  "my office/list_*": {effect: read, once_per: []}
+  "my office/list_mail": {downstream_key: {meta: key}, owner: me, timeout: 1m}
+  "my office/send_mail": {effect: deny, may_differ: [/body], timeout: 1m}
+  "my office/*": {downstream_key: {meta: key, window: 24h}}
+`)
+	var r checked
+	if err := json.Unmarshal([]byte(d.good("check", "--json")), &r); err != nil {
+		t.Fatal(err)
+	}
+	weak := map[string][]string{}
+	for _, f := range r.Tools {
+		weak[f.Tool] = f.Weak
+	}
+	for tool, want := range map[string]string{
+		"my office/list_mail": "[downstream_key has no use with effect read once_per has no use with effect read]", "my office/list_tickets": "[once_per has no use with effect read]",
+		"my office/send_mail": "[may_differ has no use with effect deny timeout has no use with effect deny]", "my office/pay_invoice": "[]",
+		"fake/pay": "[the window of 10m is too short for timeout 5m: nothing will be sent again by itself (it takes a window of 11m7s, or a timeout of 4m30s)]"} {
+		if got := fmt.Sprint(weak[tool]); got != want {
+			t.Errorf("%s: %s, want %s", tool, got, want)
+		}
+	}
+	lines := []string{
+		"toolguard.yaml:7: context.source_event: guarded calls are not sent unless the client gives source_event in the request's _meta at /dev.toolguard/context/source_event",
+		"toolguard.yaml:7: context.source_event: looks in the member dev.toolguard of _meta; if the member's name holds the slash, it is written ~1: /dev.toolguard~1context/source_event",
+		"toolguard.yaml:8: context.run: guarded calls are not sent unless the environment variable RUN_ID is set where the server runs",
+	}
+	if !slices.Equal(r.Weak, lines) || r.Mode != "observe" {
+		t.Errorf("mode %s, %q", r.Mode, r.Weak)
+	}
+	names := []string{"toolguard.yaml:4: mcpServers.my office: clients would see my office__comment_ticket, my office__create_ticket, my office__list_invoices and 6 more; many take only letters, digits, _ and -, at most 64 of them: give the server another name",
+		"toolguard.yaml:5: mcpServers.fake: clients would see fake__" + long + "; many take only letters, digits, _ and -, at most 64 of them: give the server another name"}
+	if !slices.Equal(r.Warnings, names) {
+		t.Errorf("%q", r.Warnings)
+	}
+	out := d.good("check")
+	if !strings.HasPrefix(out, "mode: observe: every call is sent") {
+		t.Errorf("observe is not said first:\n%s", out)
+	}
+	for _, line := range slices.Concat(lines, names) {
+		if !strings.Contains(out, "\n  "+line+"\n") {
+			t.Errorf("no %q in\n%s", line, out)
+		}
 	}
 }
 
@@ -91,7 +172,8 @@ tools:
 		t.Errorf("%v", r.Warnings)
 	}
 	out, _, code = d.run("check")
-	if code != 1 || !strings.Contains(out, "Cannot be guarded") || !strings.Contains(out, "Not everything can be guarded.") {
+	if code != 1 || !strings.Contains(out, "Cannot be guarded") || !strings.Contains(out, "Not everything can be guarded; what cannot: odd/a, odd/c, the server down and the server gone.") ||
+		!slices.Equal(r.Unguarded, []string{"odd/a", "odd/c", "the server down", "the server gone"}) {
 		t.Errorf("exit %d\n%s", code, out)
 	}
 }

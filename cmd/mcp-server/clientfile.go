@@ -67,6 +67,14 @@ func readClientFile(path string) (*clientFile, error) {
 	if err := json.Unmarshal(plainJSON(data), &whole); err != nil {
 		return nil, fmt.Errorf("%s: is no JSON object: %w", path, place(plainJSON(data), err))
 	}
+	folder, err := workspaceOf(path)
+	if err != nil {
+		return nil, err
+	}
+	known := editorVariables(folder)
+	for name, raw := range whole {
+		whole[name] = json.RawMessage(known.Replace(string(raw)))
+	}
 	for _, member := range []string{"mcpServers", "servers"} {
 		if f, ok, err := readEntries(path, member, whole[member]); ok || err != nil {
 			return f, err
@@ -79,6 +87,30 @@ func readClientFile(path string) (*clientFile, error) {
 		}
 	}
 	return nil, fmt.Errorf("%s: has no mcpServers (and no servers)", path)
+}
+
+// workspaceOf is the folder that an editor would have open: that of the file, or the one above .vscode or .cursor.
+func workspaceOf(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Dir(abs)
+	if base := filepath.Base(dir); base == ".vscode" || base == ".cursor" {
+		dir = filepath.Dir(dir)
+	}
+	return dir, nil
+}
+
+// editorVariables replaces what VS Code and Cursor put in by themselves, within JSON.
+func editorVariables(workspace string) *strings.Replacer {
+	inside := func(s string) string { s = quoted(s); return s[1 : len(s)-1] }
+	words := []string{"${workspaceFolder}", inside(workspace), "${workspaceFolderBasename}", inside(filepath.Base(workspace)),
+		"${pathSeparator}", inside(string(filepath.Separator)), "${/}", inside(string(filepath.Separator))}
+	if home, err := os.UserHomeDir(); err == nil {
+		words = append(words, "${userHome}", inside(home))
+	}
+	return strings.NewReplacer(words...)
 }
 
 func readEntries(path, member string, raw json.RawMessage) (*clientFile, bool, error) {

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os/user"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,9 +18,11 @@ func (p *program) opsResolveCommand() *cobra.Command {
 	var r toolguard.Resolution
 	var result string
 	c := &cobra.Command{
-		Use: "resolve KEY --verdict applied|not_applied|abandoned", Short: "Decide what became of an operation whose outcome nobody knows", Args: cobra.ExactArgs(1),
+		Use: "resolve KEY --verdict applied|not_applied|abandoned", Short: "Decide what became of an operation whose outcome nobody knows", Args: oneKey,
 		Long: "resolve records what a person found out: applied (it happened), not_applied (it did not and will not any more: the next\n" +
-			"call may send it), abandoned (leave it; only ops repeat opens it again). With applied, --result is what later callers get.",
+			"call may send it), abandoned (leave it; only ops repeat opens it again). KEY may be the first letters of a key, at least 8.\n\n" +
+			"With applied, --result is what later callers get: an MCP result (a JSON object with content), as it is; any other JSON\n" +
+			"object as the structuredContent of a result, and as its text; any other JSON, or plain text, as the text of a result.",
 		RunE: func(c *cobra.Command, args []string) error {
 			switch r.Verdict {
 			case toolguard.VerdictApplied, toolguard.VerdictNotApplied, toolguard.VerdictAbandoned:
@@ -36,76 +41,101 @@ func (p *program) opsResolveCommand() *cobra.Command {
 			if r.Result, err = asResult(result); err != nil {
 				return usage{err}
 			}
-			r.Key, r.By = args[0], whoami()
-			return p.withLedger(c.Context(), func(s toolguard.Store) error {
-				op, err := toolguard.Resolve(c.Context(), s, r)
-				if err != nil {
-					return advise(err, "--force takes it as an order to send the same bytes again")
-				}
-				return p.printDecision(op)
+			r.By = whoami()
+			return p.decide(c.Context(), args[0], r.Verdict, func(s toolguard.Store, key string) (*toolguard.Operation, error) {
+				r.Key = key
+				return toolguard.Resolve(c.Context(), s, r)
 			})
 		},
 	}
 	flags := c.Flags()
 	flags.StringVar(&r.Verdict, "verdict", "", "applied, not_applied or abandoned")
-	flags.StringVar(&result, "result", "", "what the tool would have answered, as `JSON`: an MCP result, or what stands in one")
+	flags.StringVar(&result, "result", "", "what the tool would have answered, as `JSON`: an MCP result, or what stands in one (see above)")
 	flags.StringVar(&r.DownstreamID, "downstream-id", "", "the downstream's own name for what was made")
 	flags.StringVar(&r.Note, "note", "", "why, for the record")
 	flags.IntVar(&r.Attempt, "attempt", 0, "refuse if another attempt than this `number` is the latest")
-	flags.BoolVar(&r.Force, "force", false, "not_applied although the attempt may still arrive: an order to send the same bytes again")
+	flags.BoolVar(&r.Force, "force", false, "not_applied although the attempt may still arrive: an order to send the same bytes again, once it cannot arrive any more")
 	return c
 }
 
 func (p *program) opsRepeatCommand() *cobra.Command {
 	var r toolguard.RepeatOrder
 	c := &cobra.Command{
-		Use: "repeat KEY", Short: "Send an operation of unknown outcome again, or allow a done one to be done anew", Args: cobra.ExactArgs(1),
+		Use: "repeat KEY", Short: "Send an operation of unknown outcome again, or allow a done one to be done anew", Args: oneKey,
 		Long: "repeat orders what nothing else may: an unknown or escalated operation is sent again, the same bytes under the same key, by\n" +
-			"the next server that runs; after a final one, the next call is its next occurrence. Anything else is refused.",
+			"the next server that runs; after a final one, the next call is its next occurrence. Anything else is refused.\n" +
+			"KEY may be the first letters of a key, at least 8.",
 		RunE: func(c *cobra.Command, args []string) error {
-			r.Key, r.By = args[0], whoami()
-			return p.withLedger(c.Context(), func(s toolguard.Store) error {
-				op, err := toolguard.Repeat(c.Context(), s, r)
-				if err != nil {
-					return advise(err, "--force orders it all the same")
-				}
-				return p.printDecision(op)
+			r.By = whoami()
+			return p.decide(c.Context(), args[0], "repeat", func(s toolguard.Store, key string) (*toolguard.Operation, error) {
+				r.Key = key
+				return toolguard.Repeat(c.Context(), s, r)
 			})
 		},
 	}
 	flags := c.Flags()
 	flags.StringVar(&r.Note, "note", "", "why, for the record")
-	flags.BoolVar(&r.Force, "force", false, "although an attempt may still be on its way")
+	flags.BoolVar(&r.Force, "force", false, "although an attempt may still be on its way: it is sent again once that one cannot arrive any more")
 	return c
 }
 
-// advise adds what to do about a decision that came too early.
-func advise(err error, what string) error {
-	if errors.Is(err, toolguard.ErrTooEarly) {
-		return fmt.Errorf("%w; %s", err, what)
-	}
-	return err
+// decide has a decision recorded, and says what it came to.
+func (p *program) decide(ctx context.Context, key, verdict string, record func(toolguard.Store, string) (*toolguard.Operation, error)) error {
+	return p.withLedger(ctx, func(s toolguard.Store) error {
+		before, err := findOperation(ctx, s, key)
+		if err != nil {
+			return err
+		}
+		op, err := record(s, before.Key)
+		if errors.Is(err, toolguard.ErrTooEarly) {
+			return fmt.Errorf("%w; wait until then (%s), or order with --force that the same bytes are sent again, which happens after that moment only", err, stamp(arrival(before)))
+		}
+		if err != nil {
+			return err
+		}
+		changed := op.Rev != before.Rev
+		if p.json {
+			return p.printJSON(struct {
+				*toolguard.Operation
+				Changed bool `json:"changed"` // by this decision; false: it was decided so already
+			}{op, changed})
+		}
+		what := decided(op, verdict)
+		if !changed {
+			what = "nothing changed: it was decided so already"
+		}
+		_, err = fmt.Fprintf(p.stdout, "%s %s: %s\n", printable(op.Action), op.Key, what)
+		return err
+	})
 }
 
-func (p *program) printDecision(op *toolguard.Operation) error {
-	if p.json {
-		return p.printJSON(op)
+// arrival is until when an attempt may still arrive.
+func arrival(op *toolguard.Operation) (t time.Time) {
+	for _, a := range op.Attempts {
+		if a.State != toolguard.AttemptUnsent && a.State != toolguard.AttemptRefused && a.Deadline.After(t) {
+			t = a.Deadline
+		}
 	}
-	next := ""
+	return t
+}
+
+// decided says what was done to an operation, and what comes next.
+func decided(op *toolguard.Operation, verdict string) string {
 	switch {
-	case op.Status.Final() && op.Allowed != nil:
-		next = "; the next call is its next occurrence"
-	case op.Ordered != nil:
-		next = "; it is sent again by the next server that runs, never before the deadline of the attempt on its way"
-	case op.Status == toolguard.StatusFailed:
-		next = "; the next call may send it"
-	case op.Status == toolguard.StatusSucceeded:
-		next = "; the next call gets the result"
-	case op.Status == toolguard.StatusAbandoned:
-		next = "; only ops repeat opens the next occurrence"
+	case !op.Status.Final() && op.Ordered != nil:
+		what := "ordered to be sent again, the same bytes under the same key, by the next server that runs"
+		if at := arrival(op); time.Now().Before(at) {
+			what += ", not before " + stamp(at)
+		}
+		return what
+	case verdict == "repeat":
+		return fmt.Sprintf("it stays %s, and may be done once more: the next call is its next occurrence", op.Status)
+	case verdict == toolguard.VerdictApplied:
+		return "recorded as applied; it is succeeded now, and the next call gets the result"
+	case verdict == toolguard.VerdictNotApplied:
+		return "recorded as not applied; it is failed now, and the next call may send it"
 	}
-	_, err := fmt.Fprintf(p.stdout, "%s %s: %s%s\n", op.Action, op.Key, op.Status, next)
-	return err
+	return "recorded as abandoned; only ops repeat opens the next occurrence"
 }
 
 // asResult makes an MCP result of what a person says that the tool answered.
@@ -114,7 +144,10 @@ func asResult(text string) (json.RawMessage, error) {
 		return nil, nil
 	}
 	if !json.Valid([]byte(text)) {
-		return nil, errors.New("--result is no JSON")
+		if strings.IndexAny(strings.TrimSpace(text), `{["`) == 0 { // meant as JSON
+			return nil, fmt.Errorf("--result is no JSON: %s", short(text, 60))
+		}
+		return textResult(text, nil)
 	}
 	raw := json.RawMessage(text)
 	var members map[string]json.RawMessage
@@ -126,9 +159,16 @@ func asResult(text string) (json.RawMessage, error) {
 	if json.Unmarshal(raw, &plain) != nil {
 		plain = text
 	}
-	result := map[string]any{"content": []any{map[string]string{"type": "text", "text": plain}}}
-	if isObject {
-		result["structuredContent"] = raw
+	if !isObject {
+		raw = nil
+	}
+	return textResult(plain, raw)
+}
+
+func textResult(text string, structured json.RawMessage) (json.RawMessage, error) {
+	result := map[string]any{"content": []any{map[string]string{"type": "text", "text": text}}}
+	if structured != nil {
+		result["structuredContent"] = structured
 	}
 	return json.Marshal(result)
 }

@@ -23,10 +23,13 @@ const demoTime = time.Minute
 
 func (p *program) demoCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "demo", Short: "Show it all in seconds, on real processes", Args: cobra.NoArgs,
+		Use: "demo", Short: "Show it all in seconds, on real processes", Args: noArguments,
 		Long: "demo runs the sample office behind toolguard and tells a story: a write, a crash in the middle of a payment, an agent that\n" +
 			"plans again, a changed amount. It counts in the office's own books what really happened, and exits 1 if that is not right.",
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := refuse(c, "demo, which has an office and a ledger of its own", "config", "data"); err != nil {
+				return err
+			}
 			ctx, cancel := context.WithTimeoutCause(c.Context(), demoTime, fmt.Errorf("no end within %s", demoTime))
 			defer cancel()
 			return p.demo(ctx)
@@ -158,7 +161,7 @@ func (d *demo) fail(format string, args ...any) {
 func (d *demo) serve(ctx context.Context, fault string) (*client, error) {
 	cmd := exec.Command(d.self, "serve", "--sample", "--data", d.ledger)
 	cmd.Env = append(wrappedEnvironment(os.Environ(), nil), "OFFICE_FAULT="+fault)
-	words := &tail{}
+	words := newTail()
 	cmd.Stderr = words
 	c, err := startClient(ctx, cmd)
 	if err != nil {

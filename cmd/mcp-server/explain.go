@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -158,10 +159,23 @@ func (f *finding) downstream(e *registry.Entry) {
 		f.RejectsRepeats = answer{"no", "it gets the key in " + where + ", but no window says that it honours it"}
 	default:
 		f.RejectsRepeats = answer{"yes", "for " + brief(k.Window) + ", by the key in " + where}
+		if e.Effect == registry.Write {
+			f.window(e.Policy)
+		}
 		return
 	}
 	if e.Effect == registry.Write {
 		f.Weak = append(f.Weak, "the downstream is not known to reject repeats: when an answer is lost, a person must find out what happened")
+	}
+}
+
+// window tells whether a key's window leaves room to send again: an attempt may take its whole timeout, then the next one
+// must have ended a tenth of the window before its end.
+func (f *finding) window(p registry.Policy) {
+	timeout := cmp.Or(p.Timeout, registry.DefaultTimeout)
+	if w := p.DownstreamKey.Window; 2*timeout+w/10 > w {
+		f.Weak = append(f.Weak, fmt.Sprintf("the window of %s is too short for timeout %s: nothing will be sent again by itself (it takes a window of %s, or a timeout of %s)",
+			brief(w), brief(timeout), brief((2*timeout*10/9).Truncate(time.Second)+time.Second), brief(w*9/20)))
 	}
 }
 

@@ -4,15 +4,25 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
+	"strings"
 )
 
 // fakeServer is an MCP server that lists the tools it is given, as JSON, and answers each call with its environment.
-// "" makes it one that cannot start.
+// "" makes it one that cannot start, "!TEXT" one that says why, "-" one that never answers.
 func fakeServer(tools string) int {
 	if tools == "" {
-		fmt.Fprintln(os.Stderr, "no licence found")
+		tools = "!no licence found"
+	}
+	if why, ok := strings.CutPrefix(tools, "!"); ok {
+		_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // so that it ends in the handshake, whichever process is quicker
+		fmt.Fprintln(os.Stderr, why)
 		return 3
+	}
+	if tools == "-" {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return 0
 	}
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, 1<<20)

@@ -18,12 +18,17 @@ import (
 func (p *program) initCommand() *cobra.Command {
 	var from, out string
 	c := &cobra.Command{
-		Use: "init", Short: "Draft a configuration from an MCP client's servers", Args: cobra.NoArgs,
+		Use: "init", Short: "Draft a configuration from an MCP client's servers", Args: noArguments,
 		Long: "init reads a client's file with MCP servers (Claude Desktop, Claude Code's .mcp.json, Cursor, Windsurf, VS Code), starts every\n" +
 			"server to ask for its tools, writes a commented configuration with a policy for each tool that writes, and prints the\n" +
 			"client's entry that replaces the unguarded ones. Values under env are copied as they are; put ${NAME} in their place to\n" +
 			"keep secrets out of the file. An existing file is never overwritten.",
-		RunE: func(c *cobra.Command, _ []string) error { return p.init(c.Context(), from, out) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := refuse(c, "init; --out names the file to write, --from the client's", "config", "data"); err != nil {
+				return err
+			}
+			return p.init(c.Context(), from, out)
+		},
 	}
 	c.Flags().StringVar(&from, "from", "", "the client's `file` (else the one that is found)")
 	c.Flags().StringVar(&out, "out", configName, "the `file` to write")
@@ -73,6 +78,9 @@ func (p *program) init(ctx context.Context, from, out string) error {
 	}
 	if err := ctx.Err(); err != nil {
 		return errors.New("interrupted; nothing was written")
+	}
+	if len(d.offers) == 0 {
+		return fmt.Errorf("%s: nothing was written, because not one server could be asked for its tools (the lines above say why)", client.path)
 	}
 	if err := writeNew(out, d.text()); err != nil {
 		return err
@@ -153,9 +161,6 @@ func (p *program) tellClient(client *clientFile, d *drafted, out string) error {
 	fmt.Fprintf(w, "%s: %s, %s drafted. Read it, then: mcp-server check --config %s\n", out, counted(len(d.entries), "server"), counted(d.writes, "policy"), shellLine([]string{out}))
 	fmt.Fprintf(w, "Values under env were copied as they are, and only you can read the file; ${NAME} keeps a secret out of it.\n")
 	fmt.Fprintf(w, "\nThen put this in the place of %q in %s, so that nothing goes round the guard:\n\n%s\n", client.member, client.path, text)
-	if len(d.failed) == len(d.entries) {
-		return errors.New("no server could be asked for its tools, so no policy was drafted")
-	}
 	return nil
 }
 

@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"toolguard.dev/adapters/mcpguard"
 	"toolguard.dev/cmd/mcp-server/config"
 )
 
@@ -49,6 +51,74 @@ func TestInit(t *testing.T) {
 				t.Errorf("a second time: exit %d, %s", code, errs)
 			}
 		})
+	}
+}
+
+// What the editor puts in by itself is put in.
+func TestInitVariables(t *testing.T) {
+	d := newDesk(t)
+	d.write("a \"b\"/.vscode/mcp.json", `{"servers": {"office": {"type": "stdio", "command": "@BINARY@", "args": ["sample-office", "--file", "${workspaceFolder}${/}o.json"], "cwd": "${workspaceFolder}", "env": {"H": "${userHome}"}}}}`)
+	d.good("init", "--from", "a \"b\"/.vscode/mcp.json")
+	c, err := config.Load(filepath.Join(d.dir, "toolguard.yaml"), func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Join(d.dir, `a "b"`)
+	if s := c.Servers[0]; s.Dir != folder || s.Args[2] != filepath.Join(folder, "o.json") || s.Env[0] != "H="+filepath.Join(filepath.Dir(d.dir), "home") {
+		t.Errorf("%+v", s)
+	}
+	d.good("check")
+	d.write("mcp.json", `{"mcpServers": {"office": {"command": "@BINARY@", "args": ["sample-office"], "cwd": "${workspaceFolder}"}}}`)
+	d.good("init", "--from", "mcp.json", "--out", "other.yaml")
+	if c, err := config.Load(filepath.Join(d.dir, "other.yaml"), os.LookupEnv); err != nil || c.Servers[0].Dir != d.dir {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// Without one server that names its tools there is nothing to write.
+func TestInitOfNothing(t *testing.T) {
+	d := newDesk(t)
+	d.write("mcp.json", `{"mcpServers": {"gone": {"command": "@DIR@/gone"}, "asks": {"command": "x", "env": {"T": "${input:my-token}"}},
+		"broken": {"command": "@FAKE@", "env": {"FAKE_SERVER": "!loading\nTypeError: no licence\n  at a\n  at b\n  at c"}}}}`)
+	out, errs, code := d.run("init", "--from", "mcp.json")
+	got := lines(errs)
+	if code != 1 || out != "" || len(got) != 4 || got[3] != "mcp-server: mcp.json: nothing was written, because not one server could be asked for its tools (the lines above say why)" {
+		t.Errorf("exit %d\n%s%s", code, out, errs)
+	}
+	for _, want := range []string{
+		"asks: could not be asked for its tools: mcpServers.asks.env.T: ${input:my-token} is asked for by the editor alone; write ${my_token} and set my_token in the environment\n",
+		"broken: could not be asked for its tools: cannot be started: before the handshake, it ended: exit status 3 (it wrote: TypeError: no licence)\n",
+		"gone: could not be asked for its tools: cannot be started: "} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("no %q in\n%s", want, errs)
+		}
+	}
+	d.absent("toolguard.yaml")
+	d.absent(config.SchemaFile)
+}
+
+func TestServerThatDoesNotAnswer(t *testing.T) {
+	fake, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &offer{server: "fake"}
+	err = o.ask(t.Context(), mcpguard.Command{Name: "fake", Command: fake, Env: []string{"FAKE_SERVER=-"}}, 300*time.Millisecond)
+	if err == nil || err.Error() != "cannot be started: it did not answer the handshake within 0.3 s" {
+		t.Error(err)
+	}
+	for d, want := range map[time.Duration]string{time.Minute + 3*time.Millisecond: "60 s", 1540 * time.Millisecond: "1.5 s"} {
+		if got := seconds(d); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+func TestTelling(t *testing.T) {
+	for in, want := range map[string]string{"": "", "a\nb\nc\nd\n": "b | c | d", "x\n  some ERROR: y\nerror z\n": "some ERROR: y"} {
+		if got := telling(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
 	}
 }
 

@@ -54,11 +54,6 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return code
 }
 
-// usage is an error in how the program was called or configured.
-type usage struct{ error }
-
-func (u usage) Unwrap() error { return u.error }
-
 // said is an error that the output shows already.
 type said struct{ code int }
 

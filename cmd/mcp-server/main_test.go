@@ -132,7 +132,7 @@ func (d *desk) serve(args ...string) *client {
 
 func (d *desk) serveCommand(cmd *exec.Cmd) *client {
 	d.Helper()
-	words := &tail{}
+	words := newTail()
 	cmd.Stderr = words
 	c, err := startClient(d.soon(), cmd)
 	if err != nil {

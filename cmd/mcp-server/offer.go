@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -17,6 +18,9 @@ import (
 
 // askTime is how long a server may take to start and to name its tools; the first start may fetch it from the net.
 const askTime = 2 * time.Minute
+
+// patience is how long nothing more must come from a child that failed, for its words to be taken as complete.
+const patience = 200 * time.Millisecond
 
 // offer is what one server was found to offer.
 type offer struct {
@@ -51,31 +55,46 @@ func ask(ctx context.Context, servers []config.Server) []offer {
 	var all sync.WaitGroup
 	for i := range offers {
 		all.Go(func() {
-			said := &tail{}
-			err := offers[i].ask(ctx, commands[i], slog.New(stderrOnly{to: said}))
-			if words := lastWords(said.String()); err != nil && words != "" {
-				err = fmt.Errorf("%w (it wrote: %s)", err, words)
-			}
-			offers[i].err = err
+			offers[i].err = offers[i].ask(ctx, commands[i], askTime)
 		})
 	}
 	all.Wait()
 	return offers
 }
 
-func (o *offer) ask(ctx context.Context, c mcpguard.Command, log *slog.Logger) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, askTime, fmt.Errorf("no answer within %s", askTime))
+// ask fills in what a server offers; an error has what the server wrote about it.
+func (o *offer) ask(ctx context.Context, c mcpguard.Command, limit time.Duration) error {
+	wrote := newTail()
+	err := o.list(ctx, c, limit, slog.New(stderrOnly{to: wrote}))
+	if err == nil {
+		return nil
+	}
+	wrote.quiet(patience)
+	if words := telling(wrote.String()); words != "" {
+		return fmt.Errorf("%w (it wrote: %s)", err, words)
+	}
+	return err
+}
+
+func (o *offer) list(ctx context.Context, c mcpguard.Command, limit time.Duration, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	began := time.Now()
 	u, err := mcpguard.StartUpstream(c, &mcpguard.UpstreamOptions{Log: log, Version: version()})
 	if err != nil {
 		return err
 	}
 	defer u.Close()
-	if err := u.Ready(ctx); err != nil {
+	if err := u.Ready(ctx); errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("cannot be started: it did not answer the handshake within %s", seconds(time.Since(began)))
+	} else if err != nil {
 		return fmt.Errorf("cannot be started: %w", err)
 	}
 	o.info = u.Info()
 	list, err := u.Tools(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("does not name its tools: it did not answer within %s", seconds(time.Since(began)))
+	}
 	if err != nil {
 		return fmt.Errorf("does not name its tools: %w", err)
 	}
@@ -109,4 +128,9 @@ func readTool(server string, text json.RawMessage) (found, error) {
 		Tool:        registry.Tool{Server: server, Name: t.Name, InputSchema: t.InputSchema, OutputSchema: t.OutputSchema},
 		description: t.Description, annotations: t.Annotations,
 	}, nil
+}
+
+// seconds writes a time span as people do who wait for it: 60 s.
+func seconds(d time.Duration) string {
+	return strconv.FormatFloat(d.Round(100*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
 }

@@ -22,7 +22,8 @@ type shown struct {
 
 func (p *program) opsShowCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "show KEY", Short: "Show one operation with its attempts, arguments, result and events", Args: cobra.ExactArgs(1),
+		Use: "show KEY", Short: "Show one operation with its attempts, arguments, result and events",
+		Long: "show prints all that is recorded of one operation. KEY may be the first letters of a key, at least 8.", Args: oneKey,
 		RunE: func(c *cobra.Command, args []string) error {
 			return p.withLedger(c.Context(), func(s toolguard.Store) error {
 				o, err := showOperation(c.Context(), s, args[0])
@@ -39,15 +40,12 @@ func (p *program) opsShowCommand() *cobra.Command {
 }
 
 func showOperation(ctx context.Context, store toolguard.Store, key string) (*shown, error) {
-	page, err := store.Operations(ctx, toolguard.Query{Key: key})
+	op, err := findOperation(ctx, store, key)
 	if err != nil {
 		return nil, err
 	}
-	if len(page.Operations) == 0 {
-		return nil, fmt.Errorf("operation %s: %w", short(key, 80), toolguard.ErrNotFound)
-	}
-	o := &shown{Operation: page.Operations[0], Events: []toolguard.Event{}}
-	body, err := store.Body(ctx, key)
+	o := &shown{Operation: op, Events: []toolguard.Event{}}
+	body, err := store.Body(ctx, op.Key)
 	if err != nil && !errors.Is(err, toolguard.ErrNotFound) {
 		return nil, err
 	}
@@ -56,7 +54,7 @@ func showOperation(ctx context.Context, store toolguard.Store, key string) (*sho
 		if err != nil {
 			return nil, err
 		}
-		if e.Key == key {
+		if e.Key == op.Key {
 			o.Events = append(o.Events, e)
 		}
 	}

@@ -30,19 +30,6 @@ func (p *program) opsCommand() *cobra.Command {
 	return c
 }
 
-// withLedger runs something on a ledger that nobody serves from.
-func (p *program) withLedger(ctx context.Context, do func(toolguard.Store) error) (err error) {
-	store, _, err := p.oldLedger()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	if err := toolguard.Recover(ctx, store, nil); err != nil {
-		return err
-	}
-	return do(store)
-}
-
 // filter narrows a list of operations; "" does not.
 type filter struct {
 	status, tool, tenant, event, run string
@@ -62,7 +49,7 @@ var statuses = []string{"dispatching", "succeeded", "failed", "unknown", "escala
 func (p *program) opsListCommand() *cobra.Command {
 	var f filter
 	c := &cobra.Command{
-		Use: "list", Short: "List operations, the latest first", Args: cobra.NoArgs,
+		Use: "list", Short: "List operations, the latest first", Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if f.status != "" && !slices.Contains(statuses, f.status) {
 				return usage{fmt.Errorf("--status %s: there is %s", f.status, listed(statuses))}

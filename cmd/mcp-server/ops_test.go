@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -104,7 +106,7 @@ func TestOpsShow(t *testing.T) {
 	if o.Key != key || o.Status != toolguard.StatusEscalated || o.Arguments["invoice_id"] != "INV-1001" || len(o.Attempts) != 1 || len(o.Events) < 2 {
 		t.Errorf("%+v", o)
 	}
-	if _, errs, code := d.run("ops", "show", "nobody", "--data", "ledger"); code != 1 || errs != "mcp-server: operation nobody: not found\n" {
+	if _, errs, code := d.run("ops", "show", "nobody", "--data", "ledger"); code != 1 || errs != "mcp-server: operation nobody: not found; ops list shows the keys, of which the first 8 letters are enough\n" {
 		t.Errorf("exit %d, %s", code, errs)
 	}
 }
@@ -112,8 +114,19 @@ func TestOpsShow(t *testing.T) {
 func TestOpsResolveApplied(t *testing.T) {
 	d, key := lost(t)
 	out := d.good("ops", "resolve", key, "--verdict", "applied", "--result", `{"payment_id":"PAY-1"}`, "--downstream-id", "PAY-1", "--note", "seen", "--data", "ledger")
-	if out != "office/pay_invoice "+key+": succeeded; the next call gets the result\n" {
+	if out != "office/pay_invoice "+key+": recorded as applied; it is succeeded now, and the next call gets the result\n" {
 		t.Error(out)
+	}
+	again := []string{"ops", "resolve", key, "--verdict", "applied", "--downstream-id", "PAY-1", "--data", "ledger"}
+	if out := d.good(again...); out != "office/pay_invoice "+key+": nothing changed: it was decided so already\n" {
+		t.Error(out)
+	}
+	if out := d.good(append(again, "--json")...); !strings.Contains(out, `"changed": false`) {
+		t.Error(out)
+	}
+	again[6] = "PAY-2"
+	if out, errs, code := d.run(again...); code != 1 || out != "" || !strings.Contains(errs, "decided already") {
+		t.Errorf("another downstream id: exit %d, %s%s", code, out, errs)
 	}
 	_, errs, code := d.run("ops", "resolve", key, "--verdict", "abandoned", "--data", "ledger")
 	if code != 1 || !strings.Contains(errs, "not possible in this status") || len(lines(errs)) != 1 {
@@ -140,11 +153,13 @@ func TestOpsResolveApplied(t *testing.T) {
 func TestOpsResolveNotApplied(t *testing.T) {
 	d, key := lost(t)
 	_, errs, code := d.run("ops", "resolve", key, "--verdict", "not_applied", "--data", "ledger")
-	if code != 1 || !strings.Contains(errs, "too early") || !strings.Contains(errs, "--force") || len(lines(errs)) != 1 {
+	op := d.operations("--queue")[0]
+	deadline := stamp(op.Attempts[0].Deadline)
+	if code != 1 || !strings.Contains(errs, "too early; wait until then ("+deadline+"), or order with --force that the same bytes are sent again, which happens after that moment only") || len(lines(errs)) != 1 {
 		t.Errorf("before the deadline: exit %d, %s", code, errs)
 	}
 	out := d.good("ops", "resolve", key, "--verdict", "not_applied", "--force", "--data", "ledger")
-	if !strings.Contains(out, "it is sent again by the next server that runs") {
+	if !strings.Contains(out, ": ordered to be sent again, the same bytes under the same key, by the next server that runs, not before "+deadline+"\n") {
 		t.Error(out)
 	}
 }
@@ -167,6 +182,84 @@ func TestOpsAbandonAndRepeat(t *testing.T) {
 	d.end(c)
 	if got := len(d.books().Payments); got != 2 {
 		t.Errorf("%d payments: the lost one and the ordered one", got)
+	}
+}
+
+// A key may be named by its beginning.
+func TestPrefixOfKey(t *testing.T) {
+	d, key := lost(t)
+	out := d.good("ops", "show", key[:8], "--data", "ledger", "--json")
+	if !strings.Contains(out, `"key": "`+key+`"`) || !strings.Contains(out, `"type": "dispatched"`) {
+		t.Errorf("not the operation with its events:\n%s", out)
+	}
+	if out := d.good("ops", "resolve", key[:9], "--verdict", "abandoned", "--data", "ledger"); !strings.HasPrefix(out, "office/pay_invoice "+key+": recorded as abandoned") {
+		t.Error(out)
+	}
+	if out := d.good("ops", "repeat", key[:20], "--data", "ledger"); !strings.HasPrefix(out, "office/pay_invoice "+key+": it stays abandoned, and may be done once more") {
+		t.Error(out)
+	}
+	for _, args := range []string{"show " + key[:7], "resolve --verdict abandoned 00000000", "repeat 00000000-nobody"} {
+		if _, errs, code := d.run(append([]string{"ops", "--data", "ledger"}, strings.Fields(args)...)...); code != 1 || !strings.Contains(errs, "not found; ops list shows the keys") {
+			t.Errorf("%s: exit %d, %s", args, code, errs)
+		}
+	}
+}
+
+func TestAmbiguousPrefix(t *testing.T) {
+	var all []*toolguard.Operation
+	for i := range 12 {
+		all = append(all, &toolguard.Operation{Key: fmt.Sprintf("01234567-%d", i), Action: "a/b"})
+	}
+	_, err := findOperation(t.Context(), manyOperations{list: all[:2]}, "01234567")
+	if err == nil || err.Error() != "01234567 is the beginning of several keys: 01234567-0 (a/b) and 01234567-1 (a/b)" {
+		t.Error(err)
+	}
+	_, err = findOperation(t.Context(), manyOperations{list: all}, "01234567")
+	if err == nil || !strings.HasSuffix(err.Error(), "01234567-9 (a/b) and 2 more") {
+		t.Error(err)
+	}
+}
+
+// manyOperations answers like a store, a few a page.
+type manyOperations struct {
+	toolguard.Store
+	list []*toolguard.Operation
+}
+
+func (m manyOperations) Operations(_ context.Context, q toolguard.Query) (toolguard.Page, error) {
+	if q.Key != "" {
+		return toolguard.Page{}, nil
+	}
+	end := min(int(q.Before)+5, len(m.list))
+	p := toolguard.Page{Operations: m.list[q.Before:end]}
+	if end < len(m.list) {
+		p.Next = uint64(end)
+	}
+	return p, nil
+}
+
+func TestAsResult(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"content":[],"x":1}`: `{"content":[],"x":1}`,
+		`{"id":1}`:             `{"content":[{"text":"{\"id\":1}","type":"text"}],"structuredContent":{"id":1}}`,
+		`[1]`:                  `{"content":[{"text":"[1]","type":"text"}]}`,
+		`"paid"`:               `{"content":[{"text":"paid","type":"text"}]}`,
+		`paid, PAY-1`:          `{"content":[{"text":"paid, PAY-1","type":"text"}]}`,
+		`  `:                   `{"content":[{"text":"  ","type":"text"}]}`,
+		` {"id":`:              "--result is no JSON: {\"id\":",
+		``:                     "",
+	} {
+		got, err := asResult(in)
+		if err != nil {
+			got = []byte(err.Error())
+		}
+		if string(got) != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+	}
+	help := newDesk(t).good("ops", "resolve", "--help")
+	if !strings.Contains(help, "any other JSON, or plain text, as the text of a result") {
+		t.Error(help)
 	}
 }
 
@@ -210,6 +303,20 @@ func TestAudit(t *testing.T) {
 	var v toolguard.Verification
 	if err := json.Unmarshal([]byte(d.good("verify", "--data", "ledger", "--json")), &v); err != nil || v.Events != len(events) || v.Break != "" {
 		t.Errorf("verify: %+v, %v", v, err)
+	}
+	last := events[len(events)-1].Hash
+	if out := d.good("verify", "--against", last, "--data", "ledger"); !strings.Contains(out, fmt.Sprintf("; the event given is in it, as number %d of %d in its chain\n", len(events), len(events))) {
+		t.Error(out)
+	}
+	var against verified
+	if err := json.Unmarshal([]byte(d.good("verify", "--against", events[0].Hash, "--data", "ledger", "--json")), &against); err != nil || !against.Against.Found || against.Against.Seq != 1 || against.Events != len(events) {
+		t.Errorf("verify: %+v, %v", against, err)
+	}
+	for _, more := range []string{"", "--json"} {
+		out, errs, code := d.run(append(strings.Fields("verify --data ledger --against "+strings.Repeat("a", 64)), strings.Fields(more)...)...)
+		if code != 1 || more == "" && errs != "mcp-server: the event given with --against is not in the audit: its tail was cut off, or this is another ledger\n" || more != "" && !strings.Contains(out, `"found": false`) {
+			t.Errorf("a hash that is not there: exit %d, %s%s", code, out, errs)
+		}
 	}
 	var r reported
 	if err := json.Unmarshal([]byte(d.good("report", "--data", "ledger", "--json")), &r); err != nil || r.Calls != 2 || r.Outcomes["fresh"] != 1 || r.Outcomes["escalated"] != 1 || len(r.Tools) != 2 {

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"toolguard.dev/badgerstore"
 	"toolguard.dev/cmd/mcp-server/config"
 )
 
@@ -38,13 +37,22 @@ func (p *program) findConfig() (string, error) {
 			tried[i] = abs
 		}
 	}
-	return "", usage{fmt.Errorf("no configuration: --config is not given, $TOOLGUARD_CONFIG is not set, there is no %s; mcp-server init writes one",
-		strings.Join(tried, ", and no "))}
+	return "", noConfig(tried)
+}
+
+// noConfig says which places of a configuration were tried.
+type noConfig []string
+
+func (n noConfig) Error() string {
+	return "no configuration: --config is not given, $TOOLGUARD_CONFIG is not set, there is no " + strings.Join(n, ", and no ")
 }
 
 // load reads the configuration.
 func (p *program) load() (*config.Config, error) {
 	path, err := p.findConfig()
+	if none, ok := errors.AsType[noConfig](err); ok {
+		return nil, usage{fmt.Errorf("%w; mcp-server init writes one", none)}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +84,9 @@ func (p *program) findLedger() (string, error) {
 		return filepath.Abs(p.data)
 	}
 	path, err := p.findConfig()
+	if none, ok := errors.AsType[noConfig](err); ok {
+		return "", usage{fmt.Errorf("%w; %s", none, p.ledgersToName())}
+	}
 	if err != nil {
 		return "", err
 	}
@@ -88,16 +99,25 @@ func (p *program) findLedger() (string, error) {
 
 // stateFolder is a folder of its own for an identity, in the user's state folder, with a name that people recognise.
 func (p *program) stateFolder(name string, identity ...string) (string, error) {
+	ledgers, err := p.stateLedgers()
+	if err != nil {
+		return "", usage{fmt.Errorf("no folder for the ledger: %w; name one with --data", err)}
+	}
+	sum := sha256.Sum256([]byte(strings.Join(identity, "\x00")))
+	return filepath.Join(ledgers, readable(name)+"-"+hex.EncodeToString(sum[:6])), nil
+}
+
+// stateLedgers is the folder in the user's state folder that holds the ledgers nobody chose a place for.
+func (p *program) stateLedgers() (string, error) {
 	state, _ := p.env("XDG_STATE_HOME")
 	if !filepath.IsAbs(state) { // also when it is not set; the XDG rules have relative ones ignored
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return "", usage{fmt.Errorf("no folder for the ledger: %w; name one with --data", err)}
+			return "", err
 		}
 		state = filepath.Join(home, ".local", "state")
 	}
-	sum := sha256.Sum256([]byte(strings.Join(identity, "\x00")))
-	return filepath.Join(state, "toolguard", readable(name)+"-"+hex.EncodeToString(sum[:6])), nil
+	return filepath.Join(state, "toolguard"), nil
 }
 
 // readable makes a name fit for a folder.
@@ -115,39 +135,4 @@ func readable(name string) string {
 		return "ledger"
 	}
 	return name
-}
-
-// isNew tells whether a folder holds no ledger yet.
-func isNew(dir string) bool {
-	entries, err := os.ReadDir(dir)
-	return err != nil && errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0
-}
-
-// openLedger opens the ledger to serve from; a new one is announced.
-func (p *program) openLedger(dir string) (*badgerstore.Store, error) {
-	fresh := isNew(dir)
-	store, err := badgerstore.Open(dir, &badgerstore.Options{Log: p.log()})
-	if err != nil {
-		return nil, err
-	}
-	if fresh {
-		p.log().Info("new ledger", "folder", dir)
-	}
-	return store, nil
-}
-
-// oldLedger opens a ledger that must be there already, to look at it or to decide something.
-func (p *program) oldLedger() (*badgerstore.Store, string, error) {
-	dir, err := p.findLedger()
-	if err != nil {
-		return nil, "", err
-	}
-	if isNew(dir) {
-		return nil, dir, fmt.Errorf("there is no ledger in %s yet", dir)
-	}
-	store, err := badgerstore.Open(dir, &badgerstore.Options{Log: p.log()})
-	if errors.Is(err, badgerstore.ErrLocked) {
-		return nil, dir, fmt.Errorf("%w; end it first", err)
-	}
-	return store, dir, err
 }

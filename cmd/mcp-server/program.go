@@ -20,6 +20,8 @@ type program struct {
 	stderr io.Writer
 	began  bool // flags and arguments were taken
 
+	unnamed string // what a wrapped server is called before it has given its name
+
 	config string // --config
 	data   string // --data
 	json   bool   // --json
@@ -27,7 +29,12 @@ type program struct {
 
 // log writes to stderr: on stdio, stdout belongs to JSON-RPC.
 func (p *program) log() *slog.Logger {
-	return slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	return slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: slog.LevelInfo, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == "server" && a.Value.String() == "" && p.unnamed != "" {
+			a.Value = slog.StringValue(p.unnamed)
+		}
+		return a
+	}}))
 }
 
 func (p *program) command() *cobra.Command {
@@ -43,6 +50,10 @@ func (p *program) command() *cobra.Command {
 		},
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.Version = version()
+	root.SetVersionTemplate(versionLine())
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
+	root.SetHelpCommand(helpCommand())
 	flags := root.PersistentFlags()
 	flags.StringVar(&p.config, "config", "", "configuration `file` (else $TOOLGUARD_CONFIG, ./toolguard.yaml, the user's config folder)")
 	flags.StringVar(&p.data, "data", "", "`folder` of the ledger (else the configuration's store, else one in the user's state folder)")
@@ -54,15 +65,19 @@ func (p *program) command() *cobra.Command {
 
 func (p *program) versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version", Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			if p.json {
 				return p.printJSON(map[string]string{"version": version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})
 			}
-			_, err := fmt.Fprintf(p.stdout, "toolguard %s (%s, %s/%s)\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprint(p.stdout, versionLine())
 			return err
 		},
 	}
+}
+
+func versionLine() string {
+	return fmt.Sprintf("toolguard %s (%s, %s/%s)\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // version is that of the module the program was built from.

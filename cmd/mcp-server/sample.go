@@ -41,7 +41,7 @@ func (p *program) serveSample(ctx context.Context) error {
 func (p *program) officeCommand() *cobra.Command {
 	var file string
 	c := &cobra.Command{
-		Use: "sample-office", Short: "The sample office: an MCP server with tickets, invoices and mail", Args: cobra.NoArgs, Hidden: true,
+		Use: "sample-office", Short: "The sample office: an MCP server with tickets, invoices and mail", Args: noArguments, Hidden: true,
 		RunE: func(c *cobra.Command, _ []string) error {
 			o, err := openOffice(file, os.Getenv("OFFICE_FAULT"))
 			if err != nil {

@@ -1,16 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,7 +24,7 @@ func (p *program) serveCommand() *cobra.Command {
 	var http string
 	var noStdio, sample bool
 	c := &cobra.Command{
-		Use: "serve", Short: "Serve the guarded tools over MCP on stdio", Args: cobra.NoArgs,
+		Use: "serve", Short: "Serve the guarded tools over MCP on stdio", Args: noArguments,
 		Long: "serve starts the configured MCP servers and offers their tools, guarded, on stdio. It ends on the end of stdin, SIGINT and\n" +
 			"SIGTERM, after it has finished and recorded what is in flight, for at most the configured shutdown time.",
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -33,6 +32,9 @@ func (p *program) serveCommand() *cobra.Command {
 				return usage{errors.New("serving over HTTP (--http, --no-stdio) is not supported yet by this version; serve speaks MCP on stdio")}
 			}
 			if sample {
+				if err := refuse(c, "serve --sample, which guards the built-in office", "config"); err != nil {
+					return err
+				}
 				return p.serveSample(c.Context())
 			}
 			cfg, err := p.load()
@@ -67,17 +69,17 @@ func (p *program) wrapCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := refuse(c, "wrap, which guards one server as it is; serve takes a configuration", "config"); err != nil {
+				return err
+			}
 			dir, err := os.Getwd()
 			if err != nil {
 				return err
 			}
+			p.unnamed = cmp.Or(name, filepath.Base(args[0]))
 			ledger := p.data
 			if ledger == "" {
-				readable := name
-				if readable == "" {
-					readable = filepath.Base(args[0])
-				}
-				if ledger, err = p.stateFolder(readable, append([]string{dir}, args...)...); err != nil {
+				if ledger, err = p.stateFolder(p.unnamed, append([]string{dir}, args...)...); err != nil {
 					return err
 				}
 			}
@@ -114,11 +116,20 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 	for _, w := range contextWarnings(s.config) {
 		log.Warn(w)
 	}
-	store, err := p.openLedger(s.ledger)
+	if s.config.Observe {
+		log.Warn("mode: observe: every call is sent, also one that was done before; what would have been held back is only recorded")
+	}
+	store, undo, err := p.openLedger(s.ledger)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
+	serving := false
+	defer func() {
+		err = errors.Join(err, store.Close())
+		if undo != nil && !serving {
+			err = errors.Join(err, undo()) // nothing is in it
+		}
+	}()
 	guard, err := toolguard.Open(ctx, store, &toolguard.Options{Observe: s.config.Observe, Log: log})
 	if err != nil {
 		return err
@@ -137,13 +148,18 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 		}
 		return err
 	}
-	if err = nothing(gateway, len(s.commands)); err == nil {
-		err = misfits(ctx, s.config, gateway)
+	if err = p.nothing(gateway, len(s.commands)); err == nil {
+		err = clashes(s.config, gateway)
+	}
+	if err == nil {
+		err = misfits(ctx, s.config, gateway, log)
 	}
 	end := &ending{in: p.stdin}
 	context.AfterFunc(ctx, end.mark)
 	if err == nil {
-		warnUnused(s.config, gateway, log)
+		if serving = true; undo != nil {
+			log.Info("new ledger", "folder", s.ledger)
+		}
 		err = gateway.ServeStdio(ctx, end, p.stdout)
 	}
 	// An attempt whose caller has gone still needs its server: the servers end once it is recorded, or time is up.
@@ -151,6 +167,28 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 	err = errors.Join(err, gateway.Close())
 	waitFor(guard, time.Second)
 	return err
+}
+
+// clashes are the names that tools of several servers would have in common.
+func clashes(cfg *config.Config, gateway *mcpguard.Gateway) error {
+	var faults config.Faults
+	told := map[string]bool{}
+	for _, problem := range gateway.Problems() {
+		what := problem.Err.Error()
+		if !errors.Is(problem.Err, mcpguard.ErrClash) || told[what] {
+			continue
+		}
+		told[what] = true
+		for _, s := range cfg.Servers {
+			if s.Name == problem.Server {
+				faults = append(faults, config.Fault{File: cfg.File, Line: s.Line, Path: "mcpServers." + s.Name, What: what})
+			}
+		}
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return faults
 }
 
 // waitFor closes the guard, which takes at most limit.
@@ -172,6 +210,14 @@ func (e *ending) Read(b []byte) (int, error) {
 		e.mark()
 	}
 	return n, err
+}
+
+// SyscallConn lets the gateway see whether something waits to be read.
+func (e *ending) SyscallConn() (syscall.RawConn, error) {
+	if c, ok := e.in.(syscall.Conn); ok {
+		return c.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
 }
 
 func (e *ending) mark() { e.at.CompareAndSwap(0, time.Now().UnixNano()) }
@@ -197,69 +243,4 @@ func sourcesOf(c config.Context) mcpguard.Sources {
 		out.Facts[name] = mcpguard.FactSource{Stdio: mcpguard.Source(c.Facts[name]), HTTP: mcpguard.Source(c.HTTP[name])}
 	}
 	return out
-}
-
-// nothing says why there is nothing to serve, if not one of the servers could be started. Where only some could not,
-// the others are served, and those are started again.
-func nothing(gateway *mcpguard.Gateway, servers int) error {
-	var reasons []string
-	for _, problem := range gateway.Problems() {
-		if problem.Tool == "" {
-			reasons = append(reasons, fmt.Sprintf("the server %s cannot be started: %s", problem.Server, short(problem.Err.Error(), 300)))
-		}
-	}
-	if len(reasons) < servers {
-		return nil
-	}
-	return errors.New(strings.Join(reasons, "; "))
-}
-
-// misfits are the policies that do not fit the tools found. Nothing is served then: a tool that is missing without
-// anybody noticing is no better than one that is not guarded.
-func misfits(ctx context.Context, cfg *config.Config, gateway *mcpguard.Gateway) error {
-	var faults config.Faults
-	for _, problem := range gateway.Problems() {
-		if !errors.Is(problem.Err, registry.ErrPolicy) {
-			continue
-		}
-		for _, u := range gateway.Upstreams() {
-			if u.Name() != problem.Server {
-				continue
-			}
-			list, err := u.Tools(ctx)
-			if err != nil {
-				return fmt.Errorf("%s/%s: %w", problem.Server, problem.Tool, problem.Err)
-			}
-			for _, text := range list {
-				if t, err := readTool(problem.Server, text); err == nil && t.Name == problem.Tool {
-					faults = append(faults, cfg.Faults(t.Tool)...)
-				}
-			}
-		}
-		if len(faults) == 0 {
-			return usage{fmt.Errorf("%s/%s: %w", problem.Server, problem.Tool, problem.Err)}
-		}
-	}
-	if len(faults) > 0 {
-		return faults
-	}
-	return nil
-}
-
-// warnUnused logs the rules that fit no tool.
-func warnUnused(cfg *config.Config, gateway *mcpguard.Gateway, log *slog.Logger) {
-	var actions []string
-	missing := map[string]bool{}
-	for _, t := range gateway.Tools() {
-		actions = append(actions, t.Action())
-	}
-	for _, problem := range gateway.Problems() {
-		if problem.Tool == "" {
-			missing[problem.Server] = true
-		}
-		actions = append(actions, problem.Server+"/"+problem.Tool)
-	}
-	for _, f := range cfg.Unused(actions, func(server string) bool { return missing[server] }) {
-		log.Warn(f.Fault.String())
-	}
 }

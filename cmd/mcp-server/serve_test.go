@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -209,8 +208,18 @@ func TestObserve(t *testing.T) {
 	if err != nil || len(b.Payments) != 2 {
 		t.Errorf("%+v, %v", b, err)
 	}
-	out := d.good("report", "--data", "ledger", "--json")
-	if !bytes.Contains([]byte(out), []byte(`"replayed": 1`)) {
-		t.Errorf("what would have been is not recorded:\n%s", out)
+	var r reported
+	if err := json.Unmarshal([]byte(d.good("report", "--data", "ledger", "--json")), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Calls != 0 || r.Outcomes["replayed"] != 0 || r.Observed.Calls != 2 || r.Observed.Outcomes["replayed"] != 1 || len(r.Observed.Tools) != 2 {
+		t.Errorf("what would have been is not counted apart: %+v", r)
+	}
+	if out := d.good("report", "--data", "ledger"); !strings.Contains(out, "Observed (mode: observe): 2 calls; each was sent") || !strings.Contains(out, "WOULD HAVE BEEN") {
+		t.Error(out)
+	}
+	_, errs, code := d.run("serve", "--data", "ledger")
+	if code != 0 || !strings.Contains(errs, `level=WARN msg="mode: observe: every call is sent`) {
+		t.Errorf("exit %d, %s", code, errs)
 	}
 }

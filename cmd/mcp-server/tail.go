@@ -6,13 +6,17 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // tail keeps the last of what is written to it.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
+	more chan struct{} // holds one after something was written
 }
+
+func newTail() *tail { return &tail{more: make(chan struct{}, 1)} }
 
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
@@ -21,7 +25,22 @@ func (t *tail) Write(b []byte) (int, error) {
 	if over := len(t.text) - 4096; over > 0 {
 		t.text = slices.Delete(t.text, 0, over)
 	}
+	select {
+	case t.more <- struct{}{}:
+	default:
+	}
 	return len(b), nil
+}
+
+// quiet returns once nothing was written for so long.
+func (t *tail) quiet(d time.Duration) {
+	for {
+		select {
+		case <-t.more:
+		case <-time.After(d):
+			return
+		}
+	}
 }
 
 func (t *tail) String() string {
@@ -60,8 +79,13 @@ func (s stderrOnly) WithAttrs(attrs []slog.Attr) slog.Handler {
 
 func (s stderrOnly) WithGroup(string) slog.Handler { return s }
 
-// lastWords are the last lines of a text, on one.
-func lastWords(s string) string {
+// telling is what a failed program's words come to: the first line about an error, else the last three on one.
+func telling(s string) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
+	for _, line := range lines {
+		if strings.Contains(strings.ToLower(line), "error") {
+			return strings.TrimSpace(line)
+		}
+	}
 	return strings.Join(lines[max(0, len(lines)-3):], " | ")
 }

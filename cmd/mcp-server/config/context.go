@@ -1,8 +1,10 @@
 package config
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"toolguard.dev/keyderive"
@@ -98,7 +100,7 @@ func (r *reader) source(v value, into map[string]Source, fact string) bool {
 	known := fields{
 		"value":  read(&s.Value, nil),
 		"env":    read(&s.Env, nil),
-		"meta":   read(&s.Meta, badPointer),
+		"meta":   read(&s.Meta, badMetaPointer),
 		"header": read(&s.Header, badHeader),
 	}
 	if v.kind != mapping {
@@ -142,6 +144,46 @@ func badPointer(s string) string {
 		return what
 	}
 	return ""
+}
+
+// badMetaPointer is badPointer for a place in a request's _meta, whose members have names such as dev.toolguard/context.
+func badMetaPointer(s string) string {
+	first, rest, more := strings.Cut(s, "/")
+	if s == "" || first == "" || !more || strings.Contains(first, "~") {
+		return badPointer(s)
+	}
+	escaped := "/" + first + "~1" + rest
+	if _, err := keyderive.ParsePointer(escaped); err != nil {
+		return badPointer(s)
+	}
+	what := "bad JSON Pointer: " + strconv.Quote(s) + " does not begin with /; write " + escaped
+	if !strings.Contains(first, ".") {
+		what += " if " + strings.Split(s, "/")[0] + "/" + strings.Split(s, "/")[1] + " is one name, else /" + s
+	}
+	return what
+}
+
+// slashed is a place in _meta as it was probably meant, where a name that holds a slash was written as two; else "".
+func slashed(pointer string) string {
+	first, rest, more := strings.Cut(strings.TrimPrefix(pointer, "/"), "/")
+	if !more || !strings.Contains(first, ".") || strings.Contains(first, "~1") {
+		return ""
+	}
+	return "/" + first + "~1" + rest
+}
+
+// Doubts lists the places in _meta that are probably meant otherwise, with their places in the file.
+func (c *Config) Doubts() Faults {
+	var out Faults
+	for name, line := range c.Context.Lines {
+		for _, source := range []Source{c.Context.Facts[name], c.Context.HTTP[name]} {
+			if meant := slashed(source.Meta); meant != "" {
+				out = append(out, Fault{c.File, line, "context." + name,
+					fmt.Sprintf("looks in the member %s of _meta; if the member's name holds the slash, it is written ~1: %s", strings.Split(source.Meta, "/")[1], meant)})
+			}
+		}
+	}
+	return out.sorted()
 }
 
 func badHeader(s string) string {

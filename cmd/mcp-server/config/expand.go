@@ -11,7 +11,8 @@ var reference = regexp.MustCompile(`\$\{([^{}]*)\}`)
 
 var (
 	plainReference   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	envReference     = regexp.MustCompile(`^env:([A-Za-z_][A-Za-z0-9_]*)$`)       // Cursor, VS Code
+	envReference     = regexp.MustCompile(`^env:([A-Za-z_][A-Za-z0-9_]*)$`) // Cursor, VS Code
+	notOfName        = regexp.MustCompile(`^[0-9]|[^A-Za-z0-9_]`)
 	defaultReference = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*):-([^{}]*)$`) // Claude Code
 )
 
@@ -25,6 +26,11 @@ func expand(s string, client bool, env func(string) (string, bool)) (string, []s
 			name = m[1]
 		} else if m := defaultReference.FindStringSubmatch(name); client && m != nil {
 			name, fallback, optional = m[1], m[2], true
+		}
+		if input, ok := strings.CutPrefix(name, "input:"); ok && client {
+			input = notOfName.ReplaceAllString(input, "_")
+			faults = append(faults, fmt.Sprintf("%s is asked for by the editor alone; write ${%s} and set %s in the environment", ref, input, input))
+			return ref
 		}
 		if !plainReference.MatchString(name) {
 			faults = append(faults, fmt.Sprintf("%s is no environment variable; only ${NAME} is replaced here", ref))

@@ -199,10 +199,20 @@ func (p policyReader) compiled(v value, kind registry.Kind) *registry.Expression
 	}
 	e, err := registry.CompileExpression(s, kind)
 	if err != nil {
-		p.fault(v, "%s", policyText(err))
+		what := policyText(err)
+		if strings.Contains(what, "undeclared reference") {
+			what += "; known here: " + strings.Join(variables[kind], ", ")
+		}
+		p.fault(v, "%s", what)
 		return nil
 	}
 	return e
+}
+
+// variables are what an expression sees.
+var variables = map[registry.Kind][]string{
+	registry.KindArguments: {"args", "context", "tool"},
+	registry.KindAnswer:    {"args", "context", "tool", "result"},
 }
 
 // pointer reads one JSON Pointer to an argument.

@@ -148,6 +148,33 @@ func (c *Config) Unused(tools []string, unknown func(server string) bool) []Unfi
 	return out
 }
 
+// Names tells whether a policy names one tool of a server.
+func (c *Config) Names(server string) bool {
+	return slices.ContainsFunc(c.rules, func(r rule) bool { return r.exact() && r.server == server })
+}
+
+// Idle lists the policy keys that are declared for a tool and have no use with its effect. What a pattern says of many
+// tools counts only where it says the effect too.
+func (c *Config) Idle(server, tool string, effect registry.Effect) []string {
+	useful := map[registry.Effect][]string{registry.Read: {"effect", "owner", "answer_within", "timeout"}, registry.Deny: {"effect", "owner"}}[effect]
+	if useful == nil {
+		return nil
+	}
+	var out []string
+	for _, r := range c.matching(server, tool) {
+		if _, says := r.set["effect"]; !r.exact() && !says {
+			continue
+		}
+		for key := range r.set {
+			if !slices.Contains(useful, key) && !slices.Contains(out, key) {
+				out = append(out, key)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // silent tells whether a server that a rule is about is disabled, or could not be asked for its tools.
 func (c *Config) silent(r rule, unknown func(string) bool) bool {
 	return slices.ContainsFunc(c.Servers, func(s Server) bool {

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
@@ -94,6 +95,9 @@ func parseTree(data []byte, report func(line int, path, what string)) (root *nod
 				line = max(1, t.Position.Line)
 			}
 		}
+		if at, tab := indentingTab(data, line); tab {
+			line, what = at, "a tab: indent with spaces"
+		}
 		report(line, "", "no YAML: "+oneLine(what))
 		return nil
 	}
@@ -112,6 +116,19 @@ func parseTree(data []byte, report func(line int, path, what string)) (root *nod
 		return nil
 	}
 	return root
+}
+
+// indentingTab tells whether a tab indents the line, or the one behind it; parsers differ in which of them they name.
+func indentingTab(data []byte, line int) (int, bool) {
+	lines := strings.Split(string(data), "\n")
+	for n := line; n <= min(line+1, len(lines)); n++ {
+		text := lines[n-1]
+		indent := text[:len(text)-len(strings.TrimLeft(text, " \t"))]
+		if strings.Contains(indent, "\t") {
+			return n, true
+		}
+	}
+	return 0, false
 }
 
 // excess tells, before anything is parsed, whether the text is more than a configuration can be.
