@@ -20,13 +20,16 @@ import (
 	"toolguard.dev/toolguard"
 )
 
-// TestMain makes the test binary its own child: "hold DIR" opens a ledger and waits, "write DIR ROUND STAGE N" writes
-// to it until it is killed, and kills itself when a stage is reached for the Nth time.
+// TestMain makes the test binary its own child: "hold DIR" opens a ledger and waits, "close DIR" writes to one and
+// closes it, "write DIR ROUND STAGE N" writes to it until it is killed, and kills itself when a stage is reached for
+// the Nth time.
 func TestMain(m *testing.M) {
 	var err error
 	switch {
 	case len(os.Args) == 3 && os.Args[1] == "hold":
 		err = hold(os.Args[2])
+	case len(os.Args) == 3 && os.Args[1] == "close":
+		err = closeOn(os.Args[2])
 	case len(os.Args) == 6 && os.Args[1] == "write":
 		err = writeOn(os.Args[2], os.Args[3], os.Args[4], os.Args[5])
 	default:
@@ -43,6 +46,26 @@ func hold(dir string) error {
 	fmt.Println("held")
 	_, err := io.Copy(io.Discard, os.Stdin)
 	return err
+}
+
+// closeOn writes to a ledger and closes it when stdin ends.
+func closeOn(dir string) error {
+	s, err := badgerstore.Open(dir, nil)
+	if err != nil {
+		return err
+	}
+	if err := s.Commit(context.Background(), write("k")); err != nil {
+		return err
+	}
+	os.Stdout.WriteString("written\n")
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
+	}
+	if err := s.Close(); err != nil {
+		return err
+	}
+	os.Exit(0)
+	return nil
 }
 
 // writeOn has eight goroutines create operations and settle every second one. It prints the key and revision of
@@ -94,6 +117,12 @@ func writeOn(dir, round, stage, nth string) error {
 
 func child(t *testing.T, args ...string) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
+	c, out, _ := childWithInput(t, args...)
+	return c, out
+}
+
+func childWithInput(t *testing.T, args ...string) (*exec.Cmd, *bufio.Reader, io.Closer) {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -104,14 +133,15 @@ func child(t *testing.T, args ...string) (*exec.Cmd, *bufio.Reader) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.StdinPipe(); err != nil {
+	in, err := c.StdinPipe()
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Process.Kill() })
-	return c, bufio.NewReader(out)
+	return c, bufio.NewReader(out), in
 }
 
 func TestLedgerIsHeldByOneProcessAndFreedByItsDeath(t *testing.T) {

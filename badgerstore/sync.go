@@ -61,7 +61,7 @@ func (s *Store) written(g *group, err error) error {
 		err = s.at(AfterCommit)
 	}
 	if err == nil {
-		err = s.home.changed()
+		err = s.home.gone()
 	}
 	if err == nil {
 		s.db.SetDiscardTs(s.view.publish(g))
