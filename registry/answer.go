@@ -18,6 +18,7 @@ type view struct {
 	texts         int    // how many there are
 	structured    any
 	hasStructured bool
+	saysError     bool // not marked as an error, but speaks like one
 	empty         bool // no text, no other content block, nothing structured
 }
 
@@ -62,6 +63,7 @@ func (a Answer) view() *view {
 	}
 	blocks, _ := members["content"].([]any)
 	v.empty = v.text == "" && !v.hasStructured && len(blocks) == v.texts
+	v.saysError = v.saysError || !v.isError && structuredError(v.structured)
 	v.incomplete, v.readable = readIncomplete(members)
 	return v
 }
@@ -106,6 +108,7 @@ func (v *view) readContent(content any) bool {
 			return false
 		}
 		texts = append(texts, text)
+		v.saysError = v.saysError || !v.isError && (saysError(text) || jsonError(text))
 	}
 	v.text, v.texts = strings.Join(texts, "\n"), len(texts)
 	return true

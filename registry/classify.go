@@ -3,6 +3,8 @@ package registry
 import (
 	"errors"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Outcome is what an answer, or the lack of one, proves about the attempt.
@@ -22,7 +24,7 @@ type Classification struct {
 	Answered     bool   // the tool itself answered: a result, or a protocol error
 	Exists       bool   // it says that what we ask for is there already, and names our key: evidence that an attempt did it
 	Empty        bool   // the answer says nothing at all: no text, no other content, nothing structured
-	DownstreamID string // the downstream's name for what was made, by the policy's downstream_id; "" if there is none
+	DownstreamID string // the downstream's name for what was made, by downstream_id: one line of at most 1 KiB, or ""
 	Says         string // its own words, or the handler's error: one line of at most 500 bytes
 }
 
@@ -36,6 +38,9 @@ const (
 	codeInvalidParams  = -32602
 )
 
+// maxDownstreamID is the most bytes an id of the downstream's may have.
+const maxDownstreamID = 1 << 10
+
 // Classify tells what became of an attempt from what its handler returned: an answer, or an error. key is what was
 // sent downstream. Expressions that ask for arguments or facts fail here: see [Entry.ClassifyCall].
 func (e *Entry) Classify(a Answer, err error, key string) Classification {
@@ -46,13 +51,19 @@ func (e *Entry) Classify(a Answer, err error, key string) Classification {
 //
 // Only proof makes [Failed]: an error that wraps [ErrNotSent] or [ErrNotApplied]; an answer that the policy's
 // not_applied recognises and its unknown does not; a JSON-RPC error -32700, -32600, -32601 or -32602, unless it
-// speaks of the output; an error answer with a refusal word and no doubt ([RefusalWords], [DoubtWords]), or, as the
-// policy has it, any without doubt or none at all. A condition that fails counts as unmatched for not_applied and
-// as matched for unknown, except that it does not outweigh those four codes. Where the downstream takes a key, an
-// answer that the key was used with something else or is in use is never a refusal.
+// speaks of the output or of an effect; an error answer with a refusal word and no doubt ([RefusalWords],
+// [DoubtWords], [EffectWords]), or, as the policy has it, any without doubt or none at all. A condition that fails
+// counts as unmatched for not_applied and as matched for unknown, except that it does not outweigh those four codes.
+// Where the downstream takes a key, an answer that the key was used with something else or is in use is never a
+// refusal.
 //
-// An error answer that nothing recognises is [Unknown], as is an HTTP status from 500 on, what cannot be read, and
-// a text that begins with Error though it is not marked as one.
+// An error answer that nothing recognises is [Unknown], as is an HTTP status from 500 on, and what cannot be read.
+//
+// So is an answer that is not marked as an error but says that it is one, in any text block, in its structured content
+// or in the only member of that: a text that begins with Error, Failed to, Could not and the like, or an object with
+// an "error" or "errors" that is not empty, with "success" or "ok" false, or with the "status" error or failed. Other
+// words do not count there: "Application rejected" is what a tool that rejects applications says when all is well.
+// A false unknown costs a look by a person, a false success costs the write.
 func (e *Entry) ClassifyCall(in Input, err error, key string) Classification {
 	if err != nil {
 		return classifyError(err)
@@ -71,10 +82,21 @@ func (e *Entry) ClassifyCall(in Input, err error, key string) Classification {
 	c.Exists = exists(a, v, key)
 	if e.Policy.DownstreamID != nil {
 		if id, err := e.Policy.DownstreamID.text(act); err == nil {
-			c.DownstreamID = id
+			c.DownstreamID = plainID(id)
 		}
 	}
 	return c
+}
+
+// plainID returns an id without the space around it; "" for what is too long, more than one line or no UTF-8.
+func plainID(id string) string {
+	id = strings.TrimSpace(id)
+	if len(id) > maxDownstreamID || !utf8.ValidString(id) || strings.ContainsFunc(id, func(r rune) bool {
+		return unicode.IsControl(r) || r == '\u2028' || r == '\u2029'
+	}) {
+		return ""
+	}
+	return id
 }
 
 func classifyError(err error) Classification {
@@ -112,7 +134,7 @@ func (e *Entry) outcome(a *Answer, v *view, act *activation, key string) Outcome
 		return Unknown
 	case v.isError:
 		return e.errorOutcome(a, v)
-	case !v.hasStructured && saysError(v.text):
+	case v.saysError:
 		return Unknown
 	}
 	return Succeeded
@@ -139,9 +161,9 @@ func (e *Entry) policyOutcome(act *activation, proven bool) Outcome {
 }
 
 // protocolRefusal tells whether the answer is a JSON-RPC error of one of the codes by which a request is not taken
-// on. Some servers use -32602 for output that does not fit its schema, after the tool has run.
+// on. Some servers use -32602 for what goes wrong after the tool has run, such as output that does not fit its schema.
 func protocolRefusal(a *Answer) bool {
-	if a.Error == nil || contains(spaced(a.Error.Message), outputWords) {
+	if a.Error == nil || contains(spaced(a.Error.Message), outputWords) || happened(a.Error.Message) {
 		return false
 	}
 	switch a.Error.Code {
@@ -154,7 +176,7 @@ func protocolRefusal(a *Answer) bool {
 // errorOutcome reads an error answer that no condition recognised.
 func (e *Entry) errorOutcome(a *Answer, v *view) Outcome {
 	mode := e.Policy.Errors
-	if a.Status == 408 || mode == ErrorUnknown || doubtful(v.text) {
+	if a.Status == 408 || mode == ErrorUnknown || doubtful(v.text) || happened(v.structuredText()) {
 		return Unknown
 	}
 	if mode == ErrorRefused || refuses(v.text) {

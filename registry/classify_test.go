@@ -57,7 +57,7 @@ func TestClassifyShapes(t *testing.T) {
 		`{"content":null,"isError":null,"structuredContent":{"a":1}}`:                           registry.Succeeded,
 		`{"content":[{"type":"text","text":"\ud83d"}]}`:                                         registry.Succeeded,
 		`{"resultType":"complete","content":[]}`:                                                registry.Succeeded,
-		`{"content":[{"type":"text","text":"Error: no"}],"structuredContent":{"ok":true}}`:      registry.Succeeded,
+		`{"content":[{"type":"text","text":"Error: no"}],"structuredContent":{"ok":true}}`:      registry.Unknown,
 		`{"resultType":"input_required","inputRequests":{}}`:                                    registry.Incomplete,
 		`{"resultType":"task","taskId":"t"}`:                                                    registry.Incomplete,
 		`{"content":[],"inputRequests":{"a":{}}}`:                                               registry.Incomplete,
@@ -282,8 +282,13 @@ func TestClassifyKeyTrouble(t *testing.T) {
 	if got := e.Classify(textAnswer("Idempotency key was used with different parameters"), nil, key); got.Outcome != registry.Unknown {
 		t.Errorf("unmarked: got %s", got.Outcome)
 	}
-	if got := e.Classify(protocolError(-32602, "idempotency key already used"), nil, key); got.Outcome != registry.Unknown {
-		t.Errorf("protocol error: got %s", got.Outcome)
+	for _, message := range []string{"idempotency key already used", "a request with this key is in progress", "request still being processed",
+		"duplicate of idempotency key " + key, "IdempotentParameterMismatch"} {
+		for _, code := range []int{-32700, -32600, -32601, -32602, -32000} {
+			if got := e.Classify(protocolError(code, message), nil, key); got.Outcome != registry.Unknown {
+				t.Errorf("protocol error %d %s: got %s", code, message, got.Outcome)
+			}
+		}
 	}
 }
 
@@ -310,6 +315,16 @@ func TestClassifyDownstreamIDAndSays(t *testing.T) {
 	}
 	if got := e.Classify(textAnswer(`none`), nil, ""); got.DownstreamID != "" || got.Outcome != registry.Succeeded {
 		t.Errorf("got %+v", got)
+	}
+	text := expression(t, `result.text`, registry.KindAnswer)
+	e = compile(t, ``, registry.Policy{DownstreamID: text})
+	for id, want := range map[string]string{
+		strings.Repeat("é", 512): strings.Repeat("é", 512), strings.Repeat("é", 512) + "x": "", " PAY 1\n": "PAY 1",
+		"PAY-1\nPAY-2": "", "PAY\u20281": "", "a\x00b": "", "ü 7": "ü 7",
+	} {
+		if got := e.Classify(textAnswer(id), nil, ""); got.DownstreamID != want {
+			t.Errorf("%.40q: id %.40q", id, got.DownstreamID)
+		}
 	}
 	for text, want := range map[string]string{
 		" a\r\n\tb\x00\x1b[31mc\u2028d ":  "a b [31mc d",

@@ -54,6 +54,7 @@ func FuzzCompile(f *testing.F) {
 func FuzzClassify(f *testing.F) {
 	f.Add("not found", `{"content":[],"isError":true}`, 200)
 	f.Add("1 of 3 failed: not found", `{"task":{"taskId":"x"},"structuredContent":{"id":1}}`, 0)
+	f.Add("'a' created/\"sent x\" camelCase: could not be, or \u201cpaid\u201d; {\"sent\": 3}", `{"structuredContent":{"result":"{\"error\":1e9}"}}`, -32602)
 	f.Add("Error: HTTP/1.1 503 \xff", `{"resultType":"complete"`, 503)
 	e := compile(f, ``, registry.Policy{DownstreamID: expression(f, `result.json.id`, registry.KindAnswer),
 		DownstreamKey: registry.DownstreamKey{Meta: "key"}})
@@ -66,12 +67,15 @@ func FuzzClassify(f *testing.F) {
 			default:
 				t.Fatalf("got %+v", got)
 			}
-			if !utf8.ValidString(got.Says) || len(got.Says) > 500 {
-				t.Fatalf("says %q", got.Says)
+			if !utf8.ValidString(got.Says) || len(got.Says) > 500 || !utf8.ValidString(got.DownstreamID) || len(got.DownstreamID) > 1024 {
+				t.Fatalf("says %q, id %q", got.Says, got.DownstreamID)
 			}
 		}
 		if got := e.Classify(errorAnswer(text+"\ntimed out"), nil, "k"); got.Outcome != registry.Unknown {
 			t.Fatalf("%q: got %s", text, got.Outcome)
+		}
+		if got := e.Classify(errorAnswer("The card was charged.\n"+text), nil, "k"); got.Outcome != registry.Unknown {
+			t.Fatalf("charged, %q: got %s", text, got.Outcome)
 		}
 	})
 }

@@ -27,7 +27,8 @@ var EffectWords = []string{
 	"updated", "upserted", "appended", "applied", "committed", "merged", "pushed", "deployed", "installed",
 	"deleted", "removed", "dropped", "erased", "moved", "renamed", "marked",
 	"started", "launched", "triggered", "queued", "enqueued", "scheduled", "processed", "executed", "completed",
-	"finished",
+	"finished", "initiated", "opened", "invited", "subscribed", "activated", "granted", "copied", "cloned", "replaced",
+	"restored", "tagged",
 }
 
 var (
@@ -35,11 +36,11 @@ var (
 
 	// looseWords tell of an effect only where a statement ends with them: "Issue closed; comment rejected", but not
 	// "Not permitted: issue closed".
-	looseWords = set("made", "done", "closed", "archived", "opened", "approved", "assigned", "accepted", "registered",
-		"subscribed", "invited", "reserved", "authorized", "authorised", "activated", "copied", "cloned", "replaced",
-		"changed", "granted", "revoked", "generated", "performed", "restored", "resolved", "stopped", "tagged")
+	looseWords = set("made", "done", "complete", "received", "closed", "archived", "approved", "assigned", "accepted",
+		"registered", "reserved", "authorized", "authorised", "changed", "revoked", "generated", "performed",
+		"resolved", "stopped")
 
-	countedWords = set("ok", "success", "successes", "successful", "accepted", "skipped")
+	countedWords = set("ok", "success", "successes", "successful", "accepted", "skipped", "ignored")
 
 	// adjectives are the effect words that describe what a request names, rather than what came of it.
 	adjectives = set("uploaded", "submitted", "saved", "stored", "scheduled", "published", "deleted", "removed",
@@ -56,15 +57,26 @@ var (
 	valueNouns = set("values", "value", "formats", "format", "types", "type", "options", "statuses", "states",
 		"extensions", "methods", "date", "time", "at", "by")
 	names = set("stored procedure", "stored procedures", "paid plan", "paid plans", "paid tier", "paid feature",
-		"paid account", "sent items", "sent mail", "deleted items", "merged cell", "merged cells", "getting started",
-		"last updated", "last sent", "last saved", "posted data", "prepaid card")
+		"paid account", "sent items", "deleted items", "merged cell", "merged cells", "getting started",
+		"last updated", "last sent", "last saved", "token issued")
 
-	negations  = set("not", "never", "t", "cannot", "no", "nothing", "none", "nobody", "neither", "nor", "without", "unable", "failed", "fails", "failing", "failure", "instead", "prevented", "zero", "0")
-	unnegated  = set("all", "every", "everything", "only", "just", "fully", "completely", "entirely", "further", "else", "other", "more", "additional", "longer")
+	// behind a participle these tell that it is none: "the amount paid must be", and, of a field, "key created is".
+	modals    = set("must", "should", "cannot", "can", "may")
+	fieldIs   = set("is", "are", "does", "has")
+	fieldName = set("field", "property", "key", "parameter", "param", "argument", "attribute", "column",
+		"option", "time", "date")
+
+	negations = set("not", "never", "t", "cannot", "no", "nothing", "none", "nobody", "neither", "nor",
+		"without", "unable", "failed", "fails", "failing", "failure", "instead", "prevented", "zero", "0")
+	unnegated = set("all", "every", "everything", "only", "just", "fully", "completely", "entirely",
+		"further", "else", "other", "more", "additional", "longer")
 	noneDone   = set("no", "nothing", "none", "nobody", "neither", "zero", "0")
-	conditions = set("if", "whether", "unless", "until", "before", "once", "who", "would", "should", "must", "otherwise")
-	choices    = set("expected", "allowed", "valid", "supported", "available", "either", "choose", "permitted", "enum")
-	faults     = set("invalid", "malformed", "unsupported", "unknown", "missing", "bad", "unrecognized", "incorrect")
+	conditions = set("if", "whether", "unless", "until", "before", "once", "who", "would", "should", "must", "otherwise",
+		"ensure", "sure", "check")
+	choices = set("expected", "allowed", "valid", "supported", "available", "either", "choose", "permitted", "enum",
+		"than", "exceed", "exceeds")
+	faults = set("invalid", "malformed", "unsupported", "unknown", "missing", "bad", "unrecognized",
+		"incorrect", "unexpected")
 
 	// helpers stand between a subject or a negation and its participle.
 	helpers = set("be", "been", "being", "was", "were", "is", "are", "am", "got", "get", "has", "have", "had",
@@ -72,10 +84,11 @@ var (
 		"previously", "recently", "actually", "even", "still", "safely", "directly")
 	auxiliaries = set("been", "being", "was", "were", "is", "are", "got", "has", "have", "had")
 
-	conjunctions = set("but", "however", "although", "though", "yet", "while", "whereas", "after", "because", "since",
-		"then", "so", "despite", "as")
+	conjunctions = set("but", "however", "although", "though", "while", "whereas", "after", "because", "since",
+		"then", "so", "despite")
 	contrasts   = set("but", "however", "although", "though", "yet")
 	transitions = set("from", "transition", "transitions")
+	alternative = set("or")
 	removals    = set("deleted", "removed", "moved", "renamed")
 	lookUps     = set("find", "locate", "get", "read", "fetch", "load", "open", "retrieve", "resolve", "see", "verify",
 		"reach", "confirm", "determine", "send", "notify")
@@ -89,10 +102,14 @@ var (
 		"string", "anything", "everything", "nothing", "thing", "beginning", "opening", "scanning", "fetching")
 
 	// echoes are addresses, paths, and what is known to quote the arguments.
-	echoes = regexp.MustCompile(`\w+://\S*[^\s.,;:!?)]|(?:^|\s)[~.]{0,2}/\S*[^\s.,;:!?)]|input_value=[^\n]*?, input_type=|exact match for edit:(?s:.*)`)
+	echoes = regexp.MustCompile(`\w+://\S*[^\s.,;:!?)]|\w[\w.-]*(?:/[\w.-]*\w){2,}|` +
+		`(?:^|\s)[~.]{0,2}/\S*[^\s.,;:!?)]|input_value=[^\n]*?, input_type=|exact match for edit:(?s:.*)`)
 	// doneMember is a member that counts or affirms: "created": true, 'accepted': 3, "sent": ["a@example.com"].
 	doneMember = regexp.MustCompile(`["'](\w+)\\?["']\s*:\s*(?:[tT]rue\b|[1-9]\d{0,7}\b|\[\s*[^\]\s])`)
 )
+
+// maxStatement is how many bytes of an error are read for what they tell. Longer ones are no plain refusals.
+const maxStatement = 128 << 10
 
 func set(words ...string) map[string]bool {
 	m := make(map[string]bool, len(words))
@@ -105,6 +122,9 @@ func set(words ...string) map[string]bool {
 // happened tells whether an error answer's text says that something was done: see [EffectWords].
 func happened(text string) bool {
 	text = echoes.ReplaceAllString(text, " ")
+	if len(text) > maxStatement {
+		return true
+	}
 	for _, m := range doneMember.FindAllStringSubmatch(text, -1) {
 		if name := strings.ToLower(m[1]); effectWords[name] || name == "ok" || name == "success" || name == "accepted" || name == "done" {
 			return true
@@ -155,10 +175,11 @@ func (s statement) claims(i, start int) bool {
 			return false
 		}
 	}
+	present := found["is"] || found["are"]
 	guess := before == "may" || before == "might" || before == "could"
 	switch {
 	case found["be"] && before != "will" && !(guess && found["already"]),
-		guess && removals[w], // why it is not there
+		removals[w] && (guess || s.any(start, i, alternative) && s.negated(start, i)), // why it is not there
 		noneDone[s.at(i+1)] && s[i+1].sep != stop:
 		return false
 	case positive(s.at(i+1)) && s[i+1].sep != stop:
@@ -167,8 +188,9 @@ func (s statement) claims(i, start int) bool {
 		return !s.any(start, i, conditions)
 	case s.coordinated(i), s.any(start, i, conditions), s.deniedSubject(start, i),
 		(!aux || requestVerbs[w]) && s.any(start, min(i, start+2), faults),
-		!aux && (s.negated(start, i) || s.any(start, i, choices)),
-		s.ofRule(start, found["is"] || found["are"]),
+		!aux && s.negated(start, i),
+		(!aux || present) && s.any(start, i, choices),
+		s.ofRule(start, present || aux && (s.at(start) == "because" || s.at(start) == "since")),
 		(s.at(i-1) == "to" || s.at(i-1) == "from") && s.any(start, i-1, transitions),
 		s.describes(i, start, aux):
 		return false
@@ -183,7 +205,12 @@ func (s statement) counted(i int) bool {
 	if positive(s.at(i+1)) && s[i+1].sep != stop {
 		return true
 	}
-	return s[i].sep == none && (positive(s.at(i-1)) || i > 1 && s[i-1].sep == none && positive(s.at(i-2)))
+	for k := i; k > max(0, i-3) && s[k].sep == none; k-- {
+		if positive(s[k-1].text) {
+			return true
+		}
+	}
+	return false
 }
 
 // afterEffect tells whether "after" at i is followed by an effect, in what is no rule about such effects.
@@ -221,12 +248,12 @@ func (s statement) deniedSubject(start, i int) bool {
 
 // coordinated tells whether the word at i shares the verdict on the effect word before it: "moved or deleted".
 func (s statement) coordinated(i int) bool {
-	effect := func(w string) bool { return effectWords[w] || looseWords[w] }
+	judged := func(k int) bool { return effectWords[s.at(k)] && !s[k].glued }
 	switch s.at(i - 1) {
 	case "or", "and":
-		return effect(s.at(i - 2))
+		return judged(i - 2)
 	}
-	return s[i].sep == pause && effect(s.at(i-1)) && (i+1 == len(s) || s[i+1].sep != none)
+	return s[i].sep == pause && judged(i-1) && (i+1 == len(s) || s[i+1].sep != none)
 }
 
 // describes tells whether the effect word at i only describes a thing the request names.
@@ -236,6 +263,9 @@ func (s statement) describes(i, start int, aux bool) bool {
 		return false
 	}
 	if valueNouns[s[i+1].text] && (i == start || faults[s.at(i-1)] || w == "accepted") {
+		return true
+	}
+	if next := s[i+1].text; !aux && (modals[next] || fieldIs[next] && i > start && fieldName[s[i-1].text]) {
 		return true
 	}
 	predicated := false
@@ -253,7 +283,7 @@ func (s statement) describes(i, start int, aux bool) bool {
 func (s statement) ofRule(start int, present bool) bool {
 	w := s.at(start)
 	after := w == "after"
-	if start == 0 || !after && !(present && (s[start].sep == pause || w == "because" || w == "since" || w == "as")) {
+	if start == 0 || !after && !(present && (s[start].sep == pause || w == "because" || w == "since")) {
 		return false
 	}
 	for k := s.clause(start - 1); k < start; k++ {

@@ -46,7 +46,7 @@ func (s statement) any(from, to int, words map[string]bool) bool {
 func (s statement) parts(i int) bool {
 	if s[i].text == "and" {
 		before, next := s.at(i-1), s.at(i+1)
-		return !(effectWords[next] && (effectWords[before] || strings.HasSuffix(before, "ed")))
+		return !(effectWords[next] && (effectWords[before] || before == "read" || strings.HasSuffix(before, "ed")))
 	}
 	return conjunctions[s[i].text]
 }

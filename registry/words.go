@@ -67,7 +67,8 @@ var DoubtWords = []string{
 	"structured content",
 	// a part
 	"partial", "partially", "partly", "others", "the rest", "rolled back", "rollback", "successfully",
-	"succeeded", "all but", "went through", "gone through", "took effect", "post commit", "post receive",
+	"succeeded", "all but", "went through", "gone through", "took effect", "on its way", "post commit", "post receive",
+	"post merge", "post update",
 }
 
 var (
@@ -272,23 +273,8 @@ func keyTrouble(v *view, key string) bool {
 	words := spaced(text)
 	ours := contains(words, keyWords) || key != "" && strings.Contains(text, key)
 	if !v.isError {
-		return !v.hasStructured && contains(words, idempotencyWords) && contains(words, otherWords)
+		_, wrapped := onlyMember(v.structured)
+		return (!v.hasStructured || wrapped) && contains(words, idempotencyWords) && contains(words, otherWords)
 	}
 	return contains(words, otherWords) || contains(words, progressWords) || ours && contains(words, reuseWords)
-}
-
-// saysError tells whether a text begins with the word Error.
-func saysError(text string) bool {
-	text = strings.TrimLeftFunc(text, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("[*`\"'❌", r) })
-	if len(text) < 5 || !strings.EqualFold(text[:5], "error") {
-		return false
-	}
-	rest := text[5:]
-	for i, r := range rest {
-		if i == 0 && r == '-' { // error-free
-			continue
-		}
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '_'
-	}
-	return true
 }
