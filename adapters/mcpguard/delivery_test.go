@@ -1,15 +1,10 @@
 package mcpguard_test
 
 import (
-	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
-	"time"
-
-	"toolguard.dev/adapters/mcpguard"
 )
 
 // part sends a part of a line, or several lines, in one go.
@@ -26,23 +21,37 @@ const (
 	padded    = `{"jsonrpc":"2.0","method":"notifications/x","params":{"z":"`
 )
 
+// owed checks that a result is still owed: that no proof of its delivery was found in what the client sent.
+func (w *world) owed(c *client, call string, owed bool) {
+	w.t.Helper()
+	_ = c.in.Close()
+	err := <-c.ended
+	c.ended <- err
+	again := w.client()
+	again.initialize()
+	again.tool("exotic", `{}`).is(w.t, "fresh")
+	want := "fresh"
+	if owed {
+		want = "replayed/done"
+	}
+	again.tool(call, `{}`).is(w.t, want)
+}
+
 // A message that was begun before there was a reply proves nothing, nor does what was sent along with it.
 func TestWhatWasSentBeforeAReplyProvesNothing(t *testing.T) {
-	w := newWorld(t, nil, "normal")
-	c := w.client()
-	c.initialize()
-	c.part(callNoisy + padded)
-	readAnswer(t, c.receive()).is(t, "fresh")
-	c.part(`"}}` + "\n" + ping)
-	c.receive()
-	if w.delivered("books/noisy") {
-		t.Error("a message that was on its way already counts as proof")
-	}
-	for end := time.Now().Add(patience); !w.delivered("books/noisy"); {
-		if time.Now().After(end) {
-			t.Fatal("a later message is no proof")
+	for _, later := range []bool{false, true} {
+		w := newWorld(t, nil, "normal")
+		c := w.client()
+		c.initialize()
+		c.part(callNoisy + padded)
+		readAnswer(t, c.receive()).is(t, "fresh")
+		c.part(`"}}` + "\n" + ping)
+		c.receive()
+		if later {
+			c.call("ping", `{}`)
+			c.call("ping", `{}`)
 		}
-		c.call("ping", `{}`)
+		w.owed(c, "noisy", !later)
 	}
 }
 
@@ -51,104 +60,38 @@ func TestABurstProvesNothing(t *testing.T) {
 	w := newWorld(t, nil, "normal")
 	c := w.client()
 	c.initialize()
-	c.part(callNoisy + padded + strings.Repeat("q", 25_000_000) + `"}}` + "\n" + ping)
+	c.part(callNoisy + padded + strings.Repeat("q", 4<<20) + `"}}` + "\n" + ping)
 	c.receive()
 	c.receive()
-	if w.delivered("books/noisy") {
-		t.Fatal("a burst counts as proof")
-	}
-	_ = c.in.Close()
-	err := <-c.ended
-	c.ended <- err
-	again := w.client()
-	again.initialize()
-	again.tool("exotic", `{}`).is(t, "fresh")
-	again.tool("noisy", `{}`).is(t, "replayed/done") // it is owed
+	w.owed(c, "noisy", true)
 }
 
-// The rest of a large reply is written only once the client has read most of it: what came in by then proves nothing.
+// A large reply is out only once the client has read most of it: what it sends before proves nothing.
 func TestAReplyCountsFromItsLastByte(t *testing.T) {
 	w := newWorld(t, nil, "normal")
-	c := w.client()
-	c.initialize()
-	c.tool("noisy", fmt.Sprintf(`{"x":%q}`, strings.Repeat("y", 10_000))).is(t, "fresh")
-	if w.delivered("books/noisy") {
-		t.Error("written is not delivered")
+	inR, inW, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
 	}
-	c.call("ping", `{}`)
-	w.untilDelivered("books/noisy")
-}
-
-func TestArrivals(t *testing.T) {
-	polled := func() (io.Reader, io.Writer) { // a descriptor that the runtime polls
-		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _, _ = r.Close(), w.Close() })
-		return r, w
+	outR, outW, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
 	}
-	blocking := func() (io.Reader, io.Writer) { // one that blocks, as stdin mostly does
-		r, w := polled()
-		_ = r.(*os.File).Fd() // makes it blocking
-		return r, w
+	c := &client{t: t, in: inW, ended: make(chan error, 1)}
+	go func() {
+		c.ended <- w.gateway.ServeStdio(t.Context(), inR, outW)
+		_ = outW.Close()
+	}()
+	c.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"large","arguments":{}}}`)
+	begin := make([]byte, 10)
+	if _, err := io.ReadFull(outR, begin); err != nil {
+		t.Fatal(err)
 	}
-	for name, pipe := range map[string]func() (io.Reader, io.Writer){"polled": polled, "blocking": blocking} {
-		t.Run(name, func(t *testing.T) {
-			r, w := pipe()
-			a := mcpguard.NewArrivals(r)
-			check := func(text string, want uint64) {
-				t.Helper()
-				if got, earlier, err := a.Read(); got != text || earlier != want || err != nil {
-					t.Errorf("read %q, after %d replies, %v; want %q, %d", got, earlier, err, text, want)
-				}
-			}
-			_, _ = io.WriteString(w, "waits")
-			a.Begin()
-			check("waits", 0)
-			a.Begin() // the reader is busy, but then it finds that nothing waits
-			checked := make(chan bool)
-			go func() { check("later", 3); close(checked) }()
-			untilIdle(t, a)
-			a.Begin() // while the reader waits
-			_, _ = io.WriteString(w, "later")
-			<-checked
-			a.Begin()
-			_, _ = io.WriteString(w, "in doubt")
-			check("in doubt", 3)
-		})
-	}
-	t.Run("unseen", func(t *testing.T) { // only what the reader waited for counts
-		r, w := io.Pipe()
-		a := mcpguard.NewArrivals(r)
-		for i, want := range []uint64{0, 2} {
-			a.Begin()
-			read := make(chan uint64)
-			go func() { _, earlier, _ := a.Read(); read <- earlier }()
-			untilIdle(t, a)
-			if i > 0 {
-				_, _ = io.WriteString(w, "x")
-				if got := <-read; got != 0 {
-					t.Errorf("%d replies, want 0", got)
-				}
-				go func() { _, earlier, _ := a.Read(); read <- earlier }()
-				untilIdle(t, a)
-				a.Begin()
-				want++
-			}
-			_, _ = io.WriteString(w, "x")
-			if got := <-read; got != want {
-				t.Errorf("%d replies, want %d", got, want)
-			}
-		}
-	})
-}
-
-func untilIdle(t *testing.T, a mcpguard.Arrivals) {
-	t.Helper()
-	for end := time.Now().Add(patience); !a.Idle(); runtime.Gosched() {
-		if time.Now().After(end) {
-			t.Fatal("nobody reads")
-		}
-	}
+	c.send(strings.TrimSpace(callNoisy))
+	w.untilNoted("effects", "noisy")
+	read := make(chan bool)
+	go func() { _, _ = io.Copy(io.Discard, outR); close(read) }()
+	w.owed(c, "large", true)
+	<-read
+	_, _ = inR.Close(), outR.Close()
 }

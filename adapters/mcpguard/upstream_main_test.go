@@ -182,7 +182,7 @@ func (s *toolServer) list(c rpcCall) {
 			tool("get_balance", `,"annotations":{"readOnlyHint":true}`), tool("get_slow", `,"annotations":{"readOnlyHint":true}`), tool("get_release", `,"annotations":{"readOnlyHint":true}`),
 			tool("set_mood", `,"annotations":{"readOnlyHint":false,"idempotentHint":true}`),
 		}
-		for _, name := range []string{"die", "hang", "garbage", "wrong_id", "duplicate", "exotic", "rpc_error", "huge", "noisy", "empty", "steps", "tell", "grow", "shrink", "error", "ask", "task"} {
+		for _, name := range []string{"die", "hang", "garbage", "wrong_id", "duplicate", "exotic", "rpc_error", "huge", "noisy", "empty", "steps", "tell", "grow", "shrink", "error", "ask", "task", "large"} {
 			tools = append(tools, tool(name, ""))
 		}
 		tools = append(tools, s.extra...)
@@ -263,6 +263,8 @@ func (s *toolServer) call(c rpcCall) {
 			return
 		}
 		s.result(c, text("answered "+c.Params.State))
+	case "large":
+		s.result(c, text(strings.Repeat("x", 1<<20)))
 	case "task":
 		s.result(c, `{"task":{"taskId":"t1","status":"working"}}`)
 	case "get_env":
