@@ -94,6 +94,10 @@ func appendForeign(dst []byte, v any) []byte {
 	return append(dst, fmt.Sprintf("!%T(%v)", v, v)...)
 }
 
+// AppendString is [AppendCanonical] of a string, without the cost of an
+// interface value.
+func AppendString(dst []byte, s string) []byte { return appendString(dst, s) }
+
 // appendString writes a string with the escapes of RFC 8785, section 3.2.2.2.
 func appendString(dst []byte, s string) []byte {
 	const hexDigits = "0123456789abcdef"
