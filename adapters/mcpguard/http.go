@@ -118,6 +118,7 @@ func (g *Gateway) ServeHTTP(ctx context.Context, l net.Listener, o *HTTPOptions)
 // ServeHTTP takes one request.
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p := newPost(f, w, r)
+	p.hurry()
 	if status, what := refused(r); status != 0 {
 		p.refuse(status, nil, mcp.INVALID_REQUEST, what)
 		return

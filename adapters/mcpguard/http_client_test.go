@@ -276,6 +276,25 @@ func (s *site) raw(text string) net.Conn {
 	return c
 }
 
+// untilWelcome waits until there is room for one more connection.
+func (s *site) untilWelcome() {
+	s.t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		c, err := net.Dial("tcp", s.address)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		_, _ = fmt.Fprintf(c, "GET /healthz HTTP/1.0\r\nHost: %s\r\n\r\n", s.address)
+		got, _ := io.ReadAll(c)
+		_ = c.Close()
+		if strings.Contains(string(got), " 200 OK") {
+			return
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+	s.t.Fatal("no connection becomes free")
+}
+
 // eras runs a test with a client of each era.
 func eras(t *testing.T, run func(t *testing.T, modern bool)) {
 	for name, modern := range map[string]bool{"handshake": false, "stateless": true} {

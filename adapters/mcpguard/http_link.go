@@ -2,8 +2,11 @@ package mcpguard
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +26,7 @@ type link struct {
 	mark  int    // bytes, when the latest reply began
 	fresh bool   // nothing came in since then
 	stamp uint64 // when something did
+	lost  func() // takes back that the latest reply was written, or nil
 }
 
 type linkKey struct{}
@@ -38,9 +42,17 @@ func linkOf(ctx context.Context) *link {
 	return l
 }
 
-// Read reads, and notes when.
+// Read reads, and notes when. A connection that is reset may have lost what the network took of us.
 func (l *link) Read(b []byte) (int, error) {
 	n, err := l.Conn.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, net.ErrClosed) {
+		l.mu.Lock()
+		lost := l.lost
+		l.mu.Unlock()
+		if lost != nil {
+			lost()
+		}
+	}
 	if n > 0 {
 		l.mu.Lock()
 		if l.fresh {
@@ -66,6 +78,16 @@ func (l *link) replies() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mark, l.fresh = l.bytes, true
+}
+
+// wrote notes that a reply was written.
+func (l *link) wrote(lost func()) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost = lost
 }
 
 // arrived is how many replies had begun when the first byte of a request of this size, or a larger one, came in; 0 if
@@ -159,6 +181,13 @@ func (r *receipts) end(p *receipt, written bool) {
 		p.delivered()
 	}
 	close(p.out)
+}
+
+// lost notes that a reply did not arrive, after all.
+func (r *receipts) lost(p *receipt) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.drop(p)
 }
 
 // drop forgets a reply. The lock is held.

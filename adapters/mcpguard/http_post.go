@@ -232,6 +232,7 @@ func (p *post) finish(x *exchange, r reply) {
 		return
 	}
 	receipt := book.begin(idKey(x.id), index, x.delivered)
+	p.link.wrote(func() { book.lost(receipt) })
 	err := p.reply(status, line)
 	book.end(receipt, err == nil && p.r.Context().Err() == nil)
 }
@@ -249,6 +250,11 @@ func (p *post) receipts() *receipts {
 
 // get opens the stream on which a client of the handshake eras hears of changes.
 func (p *post) get() {
+	if p.r.ContentLength != 0 {
+		p.refuse(http.StatusBadRequest, nil, mcp.INVALID_REQUEST, "a GET has no body")
+		return
+	}
+	p.wait()
 	if !accepts(p.r.Header, "text/event-stream") {
 		p.refuse(http.StatusNotAcceptable, nil, mcp.INVALID_REQUEST, "the client must accept text/event-stream")
 		return

@@ -198,14 +198,17 @@ var (
 	errFull = errors.New("busy: too many large messages are worked on; nothing was done about this one")
 )
 
+// hurry bounds the time in which the rest of the request must come, also where nobody reads it but net/http, at the
+// end; wait takes that back once there is no rest.
+func (p *post) hurry() { _ = p.control.SetReadDeadline(time.Now().Add(p.front.options.BodyTime)) }
+func (p *post) wait()  { _ = p.control.SetReadDeadline(time.Time{}) }
+
 // body reads the message. The room that a large one takes is given back by release.
 func (p *post) body() (body []byte, release func(), err error) {
 	limit := p.front.options.Body
 	if p.r.ContentLength > limit {
 		return nil, nil, errLong
 	}
-	_ = p.control.SetReadDeadline(time.Now().Add(p.front.options.BodyTime))
-	defer func() { _ = p.control.SetReadDeadline(time.Time{}) }()
 	body, err = io.ReadAll(io.LimitReader(p.r.Body, min(smallBody, limit)+1))
 	release = func() {}
 	if err == nil && int64(len(body)) > min(smallBody, limit) {
@@ -225,6 +228,9 @@ func (p *post) body() (body []byte, release func(), err error) {
 		if err == nil && int64(len(body)) > limit {
 			err = errLong
 		}
+	}
+	if err == nil {
+		p.wait()
 	}
 	if err == nil && len(bytes.TrimSpace(body)) > 0 {
 		return bytes.TrimSpace(body), release, nil

@@ -86,8 +86,8 @@ func TestHTTPDelivery(t *testing.T) {
 			}
 			other.tool("noisy", `{}`).is(t, "replayed/done")
 			other.call("tools/list", `{}`)
-		} else {
-			b.http.CloseIdleConnections()
+		} else { // in the same session, on whichever connection
+			b.http = other.http
 			b.call("tools/list", `{}`)
 		}
 		s.untilDelivered("books/noisy") // a later message of the client is proof
@@ -95,6 +95,19 @@ func TestHTTPDelivery(t *testing.T) {
 		b.tool("exotic", `{}`).is(t, "fresh")
 		b.tool("noisy", `{}`).is(t, "fresh")
 	})
+}
+
+// A client that went away without having read the reply, and goes on in the same session, does not have it.
+func TestHTTPResetIsNoDelivery(t *testing.T) {
+	s := newWorld(t, nil, "normal").site(&mcpguard.HTTPOptions{Connections: 2})
+	b := s.browser(false)
+	m := b.request("tools/call", `{"name":"noisy","arguments":{}}`)
+	c := s.raw(fmt.Sprintf("POST /mcp HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nMcp-Session-Id: %s\r\nContent-Length: %d\r\n\r\n%s", s.address, b.session, len(m), m))
+	_, _ = c.Read(make([]byte, 1)) // the reply is there, and lost
+	_ = c.Close()
+	s.untilWelcome()
+	b.tool("exotic", `{}`).is(t, "fresh")
+	b.tool("noisy", `{}`).is(t, "replayed/done")
 }
 
 // What was sent before the reply began says nothing about it.
@@ -253,7 +266,11 @@ func TestHTTPSessions(t *testing.T) {
 	id := b.session
 	status := func(session, method string) int {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.address+"/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+		message := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+		if method != http.MethodPost {
+			message = ""
+		}
+		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.address+"/mcp", strings.NewReader(message))
 		if err != nil {
 			t.Fatal(err)
 		}
