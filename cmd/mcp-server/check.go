@@ -81,7 +81,7 @@ func (p *program) check(c *cobra.Command) error {
 
 // inspect judges what the servers offer by the configuration.
 func inspect(cfg *config.Config, offers []offer) *checked {
-	r := &checked{Config: cfg.File, OK: true, Servers: []checkedServer{}, Tools: []finding{}, Warnings: contextWarnings(cfg)}
+	r := &checked{Config: cfg.File, OK: true, Servers: []checkedServer{}, Tools: []finding{}, Warnings: contextWarnings(cfg, true)}
 	var actions []string
 	down := map[string]bool{}
 	shown := map[string]string{}
@@ -137,8 +137,8 @@ func (r *checked) tool(cfg *config.Config, t found) finding {
 	return examine(e, cfg.Context)
 }
 
-// contextWarnings names facts that cannot come over stdio.
-func contextWarnings(cfg *config.Config) []string {
+// contextWarnings names what is not read, and, where stdio is served, the facts that cannot come over it.
+func contextWarnings(cfg *config.Config, stdio bool) []string {
 	var out []string
 	for _, s := range cfg.Servers {
 		if s.EnvFile != "" && !s.Disabled {
@@ -146,7 +146,7 @@ func contextWarnings(cfg *config.Config) []string {
 		}
 	}
 	for name, source := range cfg.Context.Facts {
-		if source.Header != "" {
+		if stdio && source.Header != "" {
 			out = append(out, fmt.Sprintf("%s:%d: context.%s: comes from %s, and over stdio no call has one: every guarded call is blocked", cfg.File, cfg.Context.Lines[name], name, source))
 		}
 	}

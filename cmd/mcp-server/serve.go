@@ -5,12 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,18 +20,21 @@ import (
 )
 
 func (p *program) serveCommand() *cobra.Command {
-	var http string
-	var noStdio, sample bool
+	var at endpoint
+	var sample bool
 	c := &cobra.Command{
-		Use: "serve", Short: "Serve the guarded tools over MCP on stdio", Args: cobra.NoArgs,
-		Long: "serve starts the configured MCP servers and offers their tools, guarded, on stdio. It ends on the end of stdin, SIGINT and\n" +
-			"SIGTERM, after it has finished and recorded what is in flight, for at most the configured shutdown time.",
+		Use: "serve", Short: "Serve the guarded tools over MCP on stdio and HTTP", Args: cobra.NoArgs,
+		Long: "serve starts the configured MCP servers and offers their tools, guarded, on stdio, and with --http (or http.listen in the\n" +
+			"configuration) also to many clients over streamable HTTP, at /mcp. It ends on the end of stdin, SIGINT and SIGTERM, after\n" +
+			"it has finished and recorded what is in flight, for at most the configured shutdown time.",
 		RunE: func(c *cobra.Command, _ []string) error {
-			if http != "" || noStdio {
-				return usage{errors.New("serving over HTTP (--http, --no-stdio) is not supported yet by this version; serve speaks MCP on stdio")}
+			if at.flag != "" {
+				if err := mcpguard.CheckLoopback(at.flag); err != nil {
+					return usage{fmt.Errorf("--http: %w", err)}
+				}
 			}
 			if sample {
-				return p.serveSample(c.Context())
+				return p.serveSample(c.Context(), at)
 			}
 			cfg, err := p.load()
 			if err != nil {
@@ -43,12 +44,13 @@ func (p *program) serveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return p.serve(c.Context(), service{cfg, commandsOf(cfg), ledger})
+			at.configured = cfg.Listen
+			return p.serve(c.Context(), service{cfg, commandsOf(cfg), ledger, at})
 		},
 	}
 	c.Flags().BoolVar(&sample, "sample", false, "guard the built-in sample office instead of a configuration's servers")
-	c.Flags().StringVar(&http, "http", "", "also serve HTTP on this `address` (not supported yet)")
-	c.Flags().BoolVar(&noStdio, "no-stdio", false, "serve HTTP only (not supported yet)")
+	c.Flags().StringVar(&at.flag, "http", "", "also serve HTTP on this loopback `address`, such as 127.0.0.1:7420")
+	c.Flags().BoolVar(&at.noStdio, "no-stdio", false, "serve HTTP only")
 	return c
 }
 
@@ -82,7 +84,7 @@ func (p *program) wrapCommand() *cobra.Command {
 				}
 			}
 			command := mcpguard.Command{Name: name, Command: args[0], Args: args[1:], Env: wrappedEnvironment(os.Environ(), pass)}
-			return p.serve(c.Context(), service{config.Presumed(), []mcpguard.Command{command}, ledger})
+			return p.serve(c.Context(), service{config.Presumed(), []mcpguard.Command{command}, ledger, endpoint{}})
 		},
 	}
 	c.Flags().SetInterspersed(false)
@@ -96,6 +98,7 @@ type service struct {
 	config   *config.Config
 	commands []mcpguard.Command
 	ledger   string
+	endpoint endpoint
 }
 
 func commandsOf(cfg *config.Config) []mcpguard.Command {
@@ -108,10 +111,17 @@ func commandsOf(cfg *config.Config) []mcpguard.Command {
 	return commands
 }
 
-// serve opens the ledger, the guard and the gateway, serves one client on stdio, and closes them in turn.
+// serve opens the ledger, the guard and the gateway, serves clients, and closes them in turn.
 func (p *program) serve(ctx context.Context, s service) (err error) {
 	log := p.log()
-	for _, w := range contextWarnings(s.config) {
+	listener, err := s.endpoint.listen(log)
+	if err != nil {
+		return err
+	}
+	if listener != nil {
+		defer listener.Close()
+	}
+	for _, w := range contextWarnings(s.config, !s.endpoint.noStdio) {
 		log.Warn(w)
 	}
 	store, err := p.openLedger(s.ledger)
@@ -140,11 +150,11 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 	if err = nothing(gateway, len(s.commands)); err == nil {
 		err = misfits(ctx, s.config, gateway)
 	}
-	end := &ending{in: p.stdin}
+	end := &ending{in: p.stdin, ended: make(chan struct{})}
 	context.AfterFunc(ctx, end.mark)
 	if err == nil {
 		warnUnused(s.config, gateway, log)
-		err = gateway.ServeStdio(ctx, end, p.stdout)
+		err = p.clients(ctx, gateway, listener, !s.endpoint.noStdio, end)
 	}
 	// An attempt whose caller has gone still needs its server: the servers end once it is recorded, or time is up.
 	waitFor(guard, s.config.Shutdown-end.since())
@@ -158,30 +168,6 @@ func waitFor(guard *toolguard.Guard, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), max(limit, 100*time.Millisecond))
 	defer cancel()
 	_ = guard.Close(ctx) // what it did not wait for is found at the next start
-}
-
-// ending reads from the client and knows when that ended.
-type ending struct {
-	in io.Reader
-	at atomic.Int64
-}
-
-func (e *ending) Read(b []byte) (int, error) {
-	n, err := e.in.Read(b)
-	if err != nil {
-		e.mark()
-	}
-	return n, err
-}
-
-func (e *ending) mark() { e.at.CompareAndSwap(0, time.Now().UnixNano()) }
-
-// since is how long ago it ended; nothing if it has not.
-func (e *ending) since() time.Duration {
-	if at := e.at.Load(); at != 0 {
-		return time.Since(time.Unix(0, at))
-	}
-	return 0
 }
 
 func describe(c *config.Config) func(server, tool string, annotations json.RawMessage) (registry.Effect, string, registry.Policy, error) {
