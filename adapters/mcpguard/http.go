@@ -27,7 +27,7 @@ type HTTPOptions struct {
 	SessionIdle time.Duration // after so long without a message a session ends; 0: 30 min
 	HeaderTime  time.Duration // how long the header of a request may take; 0: 10 s
 	BodyTime    time.Duration // how long its body may take; 0: 30 s
-	WriteTime   time.Duration // how long a client may take to read a message; 0: 30 s
+	WriteTime   time.Duration // how long a client may take to read a part of a message; 0: 30 s
 	Heartbeat   time.Duration // how often something is written on a stream, to find out whether its client is there; 0: 30 s
 }
 

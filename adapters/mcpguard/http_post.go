@@ -234,7 +234,13 @@ func (p *post) finish(x *exchange, r reply) {
 	receipt := book.begin(idKey(x.id), index, x.delivered)
 	p.link.wrote(func() { book.lost(receipt) })
 	err := p.reply(status, line)
-	book.end(receipt, err == nil && p.r.Context().Err() == nil)
+	if err == nil {
+		err = p.r.Context().Err()
+	}
+	if err != nil {
+		p.front.log.Info("a result was not written; whoever calls again gets it", "err", err)
+	}
+	book.end(receipt, err == nil)
 }
 
 // receipts is where proof of delivery comes in: the session, or else the connection.

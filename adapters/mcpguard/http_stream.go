@@ -31,7 +31,7 @@ type post struct {
 }
 
 func newPost(f *front, w http.ResponseWriter, r *http.Request) *post {
-	return &post{front: f, w: w, r: r, control: http.NewResponseController(w), link: linkOf(r.Context()), told: make(chan []byte, 64)}
+	return &post{front: f, w: w, r: r, control: http.NewResponseController(w), link: linkOf(r.Context()), told: make(chan []byte, 256)}
 }
 
 // notify tells the client something before the reply, unless it does not keep up with reading.
@@ -131,15 +131,22 @@ func (p *post) chunk(b []byte) error {
 	return p.write(b)
 }
 
-// write writes, and returns when the network has taken all of it.
+// write writes, and returns when the network has taken all of it. The client has its time for each part anew.
 func (p *post) write(b []byte) error {
-	if err := p.control.SetWriteDeadline(time.Now().Add(p.front.options.WriteTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err
+	for len(b) > 0 {
+		n := min(len(b), 1<<20)
+		if err := p.control.SetWriteDeadline(time.Now().Add(p.front.options.WriteTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return err
+		}
+		if _, err := p.w.Write(b[:n]); err != nil {
+			return err
+		}
+		if err := p.control.Flush(); err != nil {
+			return err
+		}
+		b = b[n:]
 	}
-	if _, err := p.w.Write(b); err != nil {
-		return err
-	}
-	return p.control.Flush()
+	return nil
 }
 
 // reply writes the reply, in the form that the response has taken.

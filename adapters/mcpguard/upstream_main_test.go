@@ -177,7 +177,7 @@ func (s *toolServer) list(c rpcCall) {
 			tool("get_balance", `,"annotations":{"readOnlyHint":true}`), tool("get_slow", `,"annotations":{"readOnlyHint":true}`), tool("get_release", `,"annotations":{"readOnlyHint":true}`),
 			tool("set_mood", `,"annotations":{"readOnlyHint":false,"idempotentHint":true}`),
 		}
-		for _, name := range []string{"die", "hang", "garbage", "wrong_id", "duplicate", "exotic", "rpc_error", "huge", "noisy", "empty", "steps", "tell", "grow", "shrink", "error", "ask"} {
+		for _, name := range []string{"die", "hang", "garbage", "wrong_id", "duplicate", "exotic", "rpc_error", "huge", "noisy", "empty", "steps", "tell", "grow", "shrink", "error", "ask", "large"} {
 			tools = append(tools, tool(name, ""))
 		}
 		tools = append(tools, s.extra...)
@@ -224,6 +224,8 @@ func (s *toolServer) call(c rpcCall) {
 		say(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"as you wish"}}`, c.ID, a.X)
 	case "huge":
 		say(`{"jsonrpc":"2.0","result":{"content":[{"type":"text","text":"%s"}]},"id":%s}`, strings.Repeat("x", 33<<20), c.ID)
+	case "large":
+		s.result(c, text(strings.Repeat("x", 16<<20)))
 	case "noisy":
 		say("about to work")
 		say(`{"level":"info","id":%s,"msg":"structured logs are no messages"}`, c.ID)
