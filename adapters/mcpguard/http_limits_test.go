@@ -200,13 +200,15 @@ func TestHTTPHostileClients(t *testing.T) {
 	_, _ = io.WriteString(c, strings.Repeat("x", 1<<20))
 	end(c, "a header without an end")
 	m := b.request("tools/call", `{"name":"large","arguments":{}}`)
-	c = s.raw(fmt.Sprintf("%sMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: large\r\nContent-Length: %d\r\n\r\n%s", head, len(m), m))
+	c = s.raw("")
+	_ = c.(*net.TCPConn).SetReadBuffer(4 << 10)
+	_, _ = io.WriteString(c, fmt.Sprintf("%sMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: large\r\nContent-Length: %d\r\n\r\n%s", head, len(m), m))
 	s.untilNoted("effects", "large") // and does not read the answer
 	if got := b.tool("large", `{}`).body.Meta.Verdict; got.Outcome != toolguard.Replayed {
 		t.Errorf("%+v", got)
 	}
 	s.logs.until(t, "was not written")
-	end(c, "one that does not read")
+	_ = c.Close()
 
 	var most runtime.MemStats
 	c = s.raw(head + "Transfer-Encoding: chunked\r\n\r\n")

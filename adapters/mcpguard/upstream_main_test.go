@@ -225,7 +225,7 @@ func (s *toolServer) call(c rpcCall) {
 	case "huge":
 		say(`{"jsonrpc":"2.0","result":{"content":[{"type":"text","text":"%s"}]},"id":%s}`, strings.Repeat("x", 33<<20), c.ID)
 	case "large":
-		s.result(c, text(strings.Repeat("x", 16<<20)))
+		s.result(c, text(strings.Repeat("x", 6<<20)))
 	case "noisy":
 		say("about to work")
 		say(`{"level":"info","id":%s,"msg":"structured logs are no messages"}`, c.ID)
