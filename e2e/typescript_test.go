@@ -38,6 +38,12 @@ var libraries = []struct{ name, sdk, era string }{
 // connect starts a client library on a command.
 func connect(t testing.TB, sdk, era string, command []string) *library {
 	t.Helper()
+	return startLibrary(t, map[string]any{"op": "connect", "sdk": sdk, "era": era, "command": command[0], "args": command[1:]})
+}
+
+// startLibrary starts a client library and has it connect.
+func startLibrary(t testing.TB, connect map[string]any) *library {
+	t.Helper()
 	cmd := exec.Command(needNode(t), nodePath(t, "client.mjs"))
 	var stderr lockedBuffer
 	cmd.Stderr = &stderr
@@ -87,7 +93,7 @@ func connect(t testing.TB, sdk, era string, command []string) *library {
 			t.Logf("stderr of the client and its server:\n%.6000s", stderr.String())
 		}
 	})
-	l.do(map[string]any{"op": "connect", "sdk": sdk, "era": era, "command": command[0], "args": command[1:]})
+	l.do(connect)
 	return l
 }
 

@@ -63,7 +63,7 @@ func (g *Gateway) handler(o *offer) server.ToolHandlerFunc {
 			return g.door.typed(ctx, o.tool, shape, req)
 		}
 		c := x.call(ctx)
-		meta, forget := g.expectProgress(x.conn, c.meta)
+		meta, forget := g.expectProgress(x.teller, c.meta)
 		defer forget()
 		c.meta = meta
 		r := g.door.call(ctx, o.tool, c)
@@ -75,7 +75,7 @@ func (g *Gateway) handler(o *offer) server.ToolHandlerFunc {
 
 // call reads a tools/call from the message as it came.
 func (x *exchange) call(ctx context.Context) *toolCall {
-	c := &toolCall{arguments: x.params.get("arguments"), meta: x.params.get("_meta"), client: clientName(ctx)}
+	c := &toolCall{arguments: x.params.get("arguments"), meta: x.params.get("_meta"), headers: x.header, client: clientName(ctx)}
 	if responses, state := x.params.get("inputResponses"), x.params.get("requestState"); responses != nil || state != nil {
 		input := object{}
 		if responses != nil {
@@ -123,6 +123,8 @@ func (s *source) handler(name, keyMeta string) registry.Handler {
 		if err != nil {
 			return registry.Answer{}, fmt.Errorf("%w: %w", registry.ErrNotSent, err)
 		}
+		x, _ := ctx.Value(exchangeKey{}).(*exchange)
+		defer s.calling.enter(x)()
 		result, problem, err := s.call(ctx, &request{
 			method: string(mcp.MethodToolsCall), params: params, meta: d.Meta, read: d.Operation == "", sending: d.Sending,
 		})

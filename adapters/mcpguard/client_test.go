@@ -296,7 +296,7 @@ type answer struct {
 	}
 }
 
-func readAnswer(t *testing.T, line string) answer {
+func readAnswer(t testing.TB, line string) answer {
 	t.Helper()
 	a := answer{raw: line}
 	if err := json.Unmarshal([]byte(line), &a); err != nil {
@@ -335,7 +335,7 @@ func (a answer) text() string {
 }
 
 // same checks that two JSON texts are equal as JSON, with exact numbers.
-func same(t *testing.T, got, want string) {
+func same(t testing.TB, got, want string) {
 	t.Helper()
 	g, err := keyderive.Canonical([]byte(got))
 	if err != nil {

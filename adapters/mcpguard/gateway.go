@@ -32,7 +32,7 @@ type GatewayOptions struct {
 	Version         string              // ours, as told to clients and upstreams
 	NoOperationTool bool                // do not offer toolguard_operation
 	StartTime       time.Duration       // how long OpenGateway waits for the upstreams; 0: 30 s
-	Shutdown        time.Duration       // how long ServeStdio waits for open calls at the end; 0: 10 s
+	Shutdown        time.Duration       // how long open calls are waited for at the end; 0: 10 s
 	Log             *slog.Logger        // nil: slog.Default
 }
 
@@ -57,6 +57,7 @@ type Gateway struct {
 	offers   map[string]*offer // by the name that clients see
 	problems map[*source][]Problem
 	clients  map[*conn]bool
+	levels   map[*session]bool // that may have set a log level
 	callers  map[string]caller // by the progress token sent upstream
 	calls    uint64
 }
@@ -73,12 +74,14 @@ type source struct {
 	relist chan struct{} // one token: the tool list may have changed
 	listed chan struct{} // closed after the first try
 	once   sync.Once
+
+	calling calling
 }
 
 // caller is a client that wants to hear of a call's progress.
 type caller struct {
-	conn  *conn
-	token json.RawMessage // its own
+	teller teller
+	token  json.RawMessage // its own
 }
 
 // OpenGateway starts the upstreams and registers their tools with the guard. It waits until each has listed its
@@ -87,7 +90,7 @@ type caller struct {
 func OpenGateway(ctx context.Context, guard *toolguard.Guard, upstreams []Command, o *GatewayOptions) (*Gateway, error) {
 	g := &Gateway{
 		guard: guard, prefix: "toolguard-" + rand.Text() + "-", offers: map[string]*offer{}, problems: map[*source][]Problem{},
-		clients: map[*conn]bool{}, callers: map[string]caller{},
+		clients: map[*conn]bool{}, levels: map[*session]bool{}, callers: map[string]caller{},
 	}
 	if o != nil {
 		g.options = *o
@@ -175,7 +178,7 @@ func (g *Gateway) start(c Command) (*source, error) {
 			case string(mcp.MethodNotificationProgress):
 				g.progress(params)
 			case string(mcp.MethodNotificationMessage):
-				g.message(params)
+				g.message(s, params)
 			}
 		},
 	})
@@ -183,7 +186,7 @@ func (g *Gateway) start(c Command) (*source, error) {
 	return s, err
 }
 
-// Close ends the upstreams. Calls that are open get no answer from them any more; let ServeStdio end first.
+// Close ends the upstreams. Calls that are open get no answer from them any more; let ServeStdio and ServeHTTP end first.
 func (g *Gateway) Close() error {
 	g.cancel()
 	var wg sync.WaitGroup
@@ -195,7 +198,8 @@ func (g *Gateway) Close() error {
 	return nil
 }
 
-// MCPServer is the mcp-go server behind the gateway, for transports other than [Gateway.ServeStdio]. Through those,
+// MCPServer is the mcp-go server behind the gateway, for transports other than [Gateway.ServeStdio] and
+// [Gateway.ServeHTTP]. Through those,
 // tools and results lose what mcp-go's types have no place for, and delivery is proven only by a later call in the
 // same session.
 func (g *Gateway) MCPServer() *server.MCPServer { return g.server }
@@ -277,11 +281,20 @@ func (g *Gateway) join(c *conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.clients[c] = true
+	g.levels[c.session] = true
 }
 
 func (g *Gateway) leave(c *conn) {
 	g.mu.Lock()
 	delete(g.clients, c)
+	g.mu.Unlock()
+	g.left(c.session)
+}
+
+// left takes a session out of those that may have set a log level.
+func (g *Gateway) left(s *session) {
+	g.mu.Lock()
+	delete(g.levels, s)
 	g.mu.Unlock()
 	g.levelChanged(context.Background())
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
@@ -40,13 +41,19 @@ type conn struct {
 	idle     chan struct{}        // closed when open is empty, while draining
 }
 
+// teller tells the client of a request something before the reply. It never waits.
+type teller interface {
+	notify(method string, params json.RawMessage)
+}
+
 // exchange is one request and what becomes of it.
 type exchange struct {
 	id     json.RawMessage
 	method string
 	params object // of a tools/call, as they came
 	cancel context.CancelFunc
-	conn   *conn
+	teller teller      // hears of its progress
+	header http.Header // of the HTTP request, or nil
 
 	reply     *reply // of a tools/call that reached its tool
 	delivered func() // to be called on proof of delivery
@@ -74,7 +81,7 @@ type outbound struct {
 // later one; with any other reader it is taken for one that waited unless the reader waited for it.
 func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	c := &conn{
-		gateway: g, session: newSession(), log: g.log, in: newArrivals(in),
+		gateway: g, session: newSession(256), log: g.log, in: newArrivals(in),
 		out: make(chan outbound, 1024), broken: make(chan struct{}), open: map[string]*exchange{},
 	}
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -135,27 +142,14 @@ func (c *conn) message(ctx context.Context, line []byte, stamp uint64) {
 	if len(line) == 0 {
 		return
 	}
-	o, err := parseObject(line)
-	switch {
-	case line[0] == '[':
-		c.fail(nil, mcp.INVALID_REQUEST, "batches are not supported")
-		return
-	case errors.Is(err, errTooDeep):
-		c.fail(idOf(line), mcp.INVALID_REQUEST, "invalid message: "+err.Error())
-		return
-	case err != nil && !json.Valid(line):
-		c.fail(nil, mcp.PARSE_ERROR, "not valid JSON")
-		return
-	case err != nil:
-		c.fail(nil, mcp.INVALID_REQUEST, "invalid message: "+err.Error())
+	o, id, problem := parseMessage(line)
+	if problem != nil {
+		c.fail(id, problem.Code, problem.Message)
 		return
 	}
-	id, method := o.get("id"), o.text("method")
-	cancelled := ""
-	if method == string(mcp.MethodNotificationCancelled) {
-		params, _ := parseObject(o.get("params"))
-		cancelled = idKey(params.get("requestId"))
-	}
+	id = o.get("id")
+	method := o.text("method")
+	cancelled := cancelledBy(o)
 	writing := c.prove(stamp, cancelled)
 	switch {
 	case o.text("jsonrpc") != "2.0":
@@ -169,6 +163,31 @@ func (c *conn) message(ctx context.Context, line []byte, stamp uint64) {
 	default:
 		c.request(ctx, id, method, o, line, writing)
 	}
+}
+
+// parseMessage splits a message that is not empty, or says why it is none, and to which request, if that can be told.
+func parseMessage(line []byte) (object, json.RawMessage, *registry.ProtocolError) {
+	o, err := parseObject(line)
+	switch {
+	case line[0] == '[':
+		return nil, nil, &registry.ProtocolError{Code: mcp.INVALID_REQUEST, Message: "batches are not supported"}
+	case errors.Is(err, errTooDeep):
+		return nil, idOf(line), &registry.ProtocolError{Code: mcp.INVALID_REQUEST, Message: "invalid message: " + err.Error()}
+	case err != nil && !json.Valid(line):
+		return nil, nil, &registry.ProtocolError{Code: mcp.PARSE_ERROR, Message: "not valid JSON"}
+	case err != nil:
+		return nil, nil, &registry.ProtocolError{Code: mcp.INVALID_REQUEST, Message: "invalid message: " + err.Error()}
+	}
+	return o, nil, nil
+}
+
+// cancelledBy is the request that a message cancels, as idKey spells it; "" for any other message.
+func cancelledBy(o object) string {
+	if o.text("method") != string(mcp.MethodNotificationCancelled) {
+		return ""
+	}
+	params, _ := parseObject(o.get("params"))
+	return idKey(params.get("requestId"))
 }
 
 // notification takes a message that wants no answer.
@@ -188,22 +207,11 @@ func (c *conn) notification(ctx context.Context, cancelled string, line []byte) 
 // request starts to work on a request, unless there is too much to do already. It came in while writing, if not nil,
 // was written.
 func (c *conn) request(ctx context.Context, id json.RawMessage, method string, o object, line []byte, writing *exchange) {
-	x := &exchange{id: id, method: method, conn: c, out: make(chan struct{})}
-	if method == string(mcp.MethodToolsCall) {
-		var err error
-		if x.params, err = parseObject(o.get("params")); err != nil {
-			c.fail(id, mcp.INVALID_PARAMS, "params: "+err.Error())
-			return
-		}
-		if err = checkMeta(x.params.get("_meta")); err != nil {
-			c.fail(id, mcp.INVALID_PARAMS, err.Error())
-			return
-		}
-		// The arguments go to the guard as they came; mcp-go needs to know only which tool is meant.
-		meta, _ := parseObject(x.params.get("_meta"))
-		x.logLevel = mcp.LoggingLevel(meta.text(mcp.MetaKeyLogLevel))
-		known := x.params.without(func(name string) bool { return name != "name" && name != "_meta" })
-		line = o.with("params", known.raw()).raw()
+	x := &exchange{id: id, method: method, teller: c, out: make(chan struct{})}
+	line, err := x.take(o, line)
+	if err != nil {
+		c.fail(id, mcp.INVALID_PARAMS, err.Error())
+		return
 	}
 	key := idKey(id)
 	c.mu.Lock()
@@ -232,6 +240,25 @@ func (c *conn) request(ctx context.Context, id json.RawMessage, method string, o
 	}
 }
 
+// take keeps the parameters of a tools/call, and returns the message as mcp-go gets it: the arguments go to the guard
+// as they came; mcp-go needs to know only which tool is meant.
+func (x *exchange) take(o object, line []byte) ([]byte, error) {
+	if x.method != string(mcp.MethodToolsCall) {
+		return line, nil
+	}
+	var err error
+	if x.params, err = parseObject(o.get("params")); err != nil {
+		return nil, fmt.Errorf("params: %w", err)
+	}
+	if err = checkMeta(x.params.get("_meta")); err != nil {
+		return nil, err
+	}
+	meta, _ := parseObject(x.params.get("_meta"))
+	x.logLevel = mcp.LoggingLevel(meta.text(mcp.MetaKeyLogLevel))
+	known := x.params.without(func(name string) bool { return name != "name" && name != "_meta" })
+	return o.with("params", known.raw()).raw(), nil
+}
+
 // codeBusy is the JSON-RPC code of a request that was not taken on.
 const codeBusy = -32000
 
@@ -240,7 +267,7 @@ type exchangeKey struct{}
 // handle answers one request.
 func (c *conn) handle(ctx context.Context, x *exchange, line []byte) {
 	defer x.cancel()
-	r := c.answer(ctx, x, line)
+	r := c.gateway.answer(ctx, x, line)
 	c.mu.Lock()
 	if x.cancelled { // nobody waits for it
 		c.close(x)
@@ -255,23 +282,23 @@ func (c *conn) handle(ctx context.Context, x *exchange, line []byte) {
 }
 
 // answer has mcp-go handle the request, and puts the raw results in the place of those it made.
-func (c *conn) answer(ctx context.Context, x *exchange, line []byte) (r reply) {
+func (g *Gateway) answer(ctx context.Context, x *exchange, line []byte) (r reply) {
 	defer func() {
 		if p := recover(); p != nil {
-			c.log.Error("a request failed", "method", x.method, "panic", p)
+			g.log.Error("a request failed", "method", x.method, "panic", p)
 			r = reply{problem: &registry.ProtocolError{Code: mcp.INTERNAL_ERROR, Message: "internal error"}}
 		}
 	}()
-	response := c.gateway.server.HandleMessage(ctx, line)
+	response := g.server.HandleMessage(ctx, line)
 	if x.reply != nil {
 		if x.modern && x.reply.result != nil {
-			x.reply.result = modernResult(x.reply.result, c.gateway.identity)
+			x.reply.result = modernResult(x.reply.result, g.identity)
 		}
 		return *x.reply
 	}
 	switch m := response.(type) {
 	case mcp.JSONRPCResponse:
-		return reply{result: c.gateway.rawResult(m.Result)}
+		return reply{result: g.rawResult(m.Result)}
 	case mcp.JSONRPCError:
 		return reply{problem: &registry.ProtocolError{Code: m.Error.Code, Message: m.Error.Message, Data: errorData(m.Error.Data)}}
 	}

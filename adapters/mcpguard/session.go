@@ -30,8 +30,9 @@ var (
 	_ server.SessionWithProtocolVersion    = (*session)(nil)
 )
 
-func newSession() *session {
-	return &session{id: rand.Text(), notifications: make(chan mcp.JSONRPCNotification, 256)}
+// newSession makes a session under an id that nobody can guess, which keeps so many notifications until they are sent.
+func newSession(notifications int) *session {
+	return &session{id: rand.Text(), notifications: make(chan mcp.JSONRPCNotification, notifications)}
 }
 
 func (s *session) SessionID() string { return s.id }

@@ -182,7 +182,7 @@ func (s *toolServer) list(c rpcCall) {
 			tool("get_balance", `,"annotations":{"readOnlyHint":true}`), tool("get_slow", `,"annotations":{"readOnlyHint":true}`), tool("get_release", `,"annotations":{"readOnlyHint":true}`),
 			tool("set_mood", `,"annotations":{"readOnlyHint":false,"idempotentHint":true}`),
 		}
-		for _, name := range []string{"die", "hang", "garbage", "wrong_id", "duplicate", "exotic", "rpc_error", "huge", "noisy", "empty", "steps", "tell", "grow", "shrink", "error", "ask", "task", "large"} {
+		for _, name := range []string{"die", "hang", "garbage", "wrong_id", "duplicate", "exotic", "rpc_error", "huge", "noisy", "empty", "steps", "tell", "grow", "shrink", "error", "ask", "task", "large", "vast"} {
 			tools = append(tools, tool(name, ""))
 		}
 		tools = append(tools, s.extra...)
@@ -229,6 +229,8 @@ func (s *toolServer) call(c rpcCall) {
 		say(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"as you wish"}}`, c.ID, a.X)
 	case "huge":
 		say(`{"jsonrpc":"2.0","result":{"content":[{"type":"text","text":"%s"}]},"id":%s}`, strings.Repeat("x", 33<<20), c.ID)
+	case "vast":
+		s.result(c, text(strings.Repeat("x", 6<<20)))
 	case "noisy":
 		say("about to work")
 		say(`{"level":"info","id":%s,"msg":"structured logs are no messages"}`, c.ID)

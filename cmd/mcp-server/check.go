@@ -84,7 +84,7 @@ func (p *program) check(c *cobra.Command) error {
 
 // inspect judges what the servers offer by the configuration.
 func inspect(cfg *config.Config, offers []offer) *checked {
-	r := &checked{Config: cfg.File, Mode: "enforce", Servers: []checkedServer{}, Tools: []finding{}, Weak: contextWeak(cfg), Warnings: contextWarnings(cfg)}
+	r := &checked{Config: cfg.File, Mode: "enforce", Servers: []checkedServer{}, Tools: []finding{}, Weak: contextWeak(cfg), Warnings: contextWarnings(cfg, true)}
 	if cfg.Observe {
 		r.Mode = "observe"
 	}

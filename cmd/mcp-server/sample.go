@@ -18,7 +18,7 @@ var sampleConfig []byte
 const officeFile = "office.json"
 
 // serveSample guards the sample office, which runs as a child process like any other MCP server.
-func (p *program) serveSample(ctx context.Context) error {
+func (p *program) serveSample(ctx context.Context, at endpoint) error {
 	ledger := p.data
 	if ledger == "" {
 		var err error
@@ -35,7 +35,7 @@ func (p *program) serveSample(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.serve(ctx, service{cfg, commandsOf(cfg), ledger})
+	return p.serve(ctx, service{cfg, commandsOf(cfg), ledger, at})
 }
 
 func (p *program) officeCommand() *cobra.Command {

@@ -5,11 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
+	"fmt"
 	"os"
 	"path/filepath"
-	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,21 +19,24 @@ import (
 )
 
 func (p *program) serveCommand() *cobra.Command {
-	var http string
-	var noStdio, sample bool
+	var at endpoint
+	var sample bool
 	c := &cobra.Command{
-		Use: "serve", Short: "Serve the guarded tools over MCP on stdio", Args: noArguments,
-		Long: "serve starts the configured MCP servers and offers their tools, guarded, on stdio. It ends on the end of stdin, SIGINT and\n" +
-			"SIGTERM, after it has finished and recorded what is in flight, for at most the configured shutdown time.",
+		Use: "serve", Short: "Serve the guarded tools over MCP on stdio and HTTP", Args: noArguments,
+		Long: "serve starts the configured MCP servers and offers their tools, guarded, on stdio, and with --http (or http.listen in the\n" +
+			"configuration) also to many clients over streamable HTTP, at /mcp. It ends on the end of stdin, SIGINT and SIGTERM, after\n" +
+			"it has finished and recorded what is in flight, for at most the configured shutdown time.",
 		RunE: func(c *cobra.Command, _ []string) error {
-			if http != "" || noStdio {
-				return usage{errors.New("serving over HTTP (--http, --no-stdio) is not supported yet by this version; serve speaks MCP on stdio")}
+			if at.flag != "" {
+				if err := mcpguard.CheckLoopback(at.flag); err != nil {
+					return usage{fmt.Errorf("--http: %w", err)}
+				}
 			}
 			if sample {
 				if err := refuse(c, "serve --sample, which guards the built-in office", "config"); err != nil {
 					return err
 				}
-				return p.serveSample(c.Context())
+				return p.serveSample(c.Context(), at)
 			}
 			cfg, err := p.load()
 			if err != nil {
@@ -45,12 +46,13 @@ func (p *program) serveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return p.serve(c.Context(), service{cfg, commandsOf(cfg), ledger})
+			at.configured = cfg.Listen
+			return p.serve(c.Context(), service{cfg, commandsOf(cfg), ledger, at})
 		},
 	}
 	c.Flags().BoolVar(&sample, "sample", false, "guard the built-in sample office instead of a configuration's servers")
-	c.Flags().StringVar(&http, "http", "", "also serve HTTP on this `address` (not supported yet)")
-	c.Flags().BoolVar(&noStdio, "no-stdio", false, "serve HTTP only (not supported yet)")
+	c.Flags().StringVar(&at.flag, "http", "", "also serve HTTP on this loopback `address`, such as 127.0.0.1:7420")
+	c.Flags().BoolVar(&at.noStdio, "no-stdio", false, "serve HTTP only")
 	return c
 }
 
@@ -84,7 +86,7 @@ func (p *program) wrapCommand() *cobra.Command {
 				}
 			}
 			command := mcpguard.Command{Name: name, Command: args[0], Args: args[1:], Env: wrappedEnvironment(os.Environ(), pass)}
-			return p.serve(c.Context(), service{config.Presumed(), []mcpguard.Command{command}, ledger})
+			return p.serve(c.Context(), service{config.Presumed(), []mcpguard.Command{command}, ledger, endpoint{}})
 		},
 	}
 	c.Flags().SetInterspersed(false)
@@ -98,6 +100,7 @@ type service struct {
 	config   *config.Config
 	commands []mcpguard.Command
 	ledger   string
+	endpoint endpoint
 }
 
 func commandsOf(cfg *config.Config) []mcpguard.Command {
@@ -110,10 +113,17 @@ func commandsOf(cfg *config.Config) []mcpguard.Command {
 	return commands
 }
 
-// serve opens the ledger, the guard and the gateway, serves one client on stdio, and closes them in turn.
+// serve opens the ledger, the guard and the gateway, serves clients, and closes them in turn.
 func (p *program) serve(ctx context.Context, s service) (err error) {
 	log := p.log()
-	for _, w := range contextWarnings(s.config) {
+	listener, err := s.endpoint.listen(log)
+	if err != nil {
+		return err
+	}
+	if listener != nil {
+		defer listener.Close()
+	}
+	for _, w := range contextWarnings(s.config, !s.endpoint.noStdio) {
 		log.Warn(w)
 	}
 	if s.config.Observe {
@@ -154,13 +164,13 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 	if err == nil {
 		err = misfits(ctx, s.config, gateway, log)
 	}
-	end := &ending{in: p.stdin}
+	end := &ending{in: p.stdin, ended: make(chan struct{})}
 	context.AfterFunc(ctx, end.mark)
 	if err == nil {
 		if serving = true; undo != nil {
 			log.Info("new ledger", "folder", s.ledger)
 		}
-		err = gateway.ServeStdio(ctx, end, p.stdout)
+		err = p.clients(ctx, gateway, listener, !s.endpoint.noStdio, end)
 	}
 	// An attempt whose caller has gone still needs its server: the servers end once it is recorded, or time is up.
 	waitFor(guard, s.config.Shutdown-end.since())
@@ -196,38 +206,6 @@ func waitFor(guard *toolguard.Guard, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), max(limit, 100*time.Millisecond))
 	defer cancel()
 	_ = guard.Close(ctx) // what it did not wait for is found at the next start
-}
-
-// ending reads from the client and knows when that ended.
-type ending struct {
-	in io.Reader
-	at atomic.Int64
-}
-
-func (e *ending) Read(b []byte) (int, error) {
-	n, err := e.in.Read(b)
-	if err != nil {
-		e.mark()
-	}
-	return n, err
-}
-
-// SyscallConn lets the gateway see whether something waits to be read.
-func (e *ending) SyscallConn() (syscall.RawConn, error) {
-	if c, ok := e.in.(syscall.Conn); ok {
-		return c.SyscallConn()
-	}
-	return nil, errors.ErrUnsupported
-}
-
-func (e *ending) mark() { e.at.CompareAndSwap(0, time.Now().UnixNano()) }
-
-// since is how long ago it ended; nothing if it has not.
-func (e *ending) since() time.Duration {
-	if at := e.at.Load(); at != 0 {
-		return time.Since(time.Unix(0, at))
-	}
-	return 0
 }
 
 func describe(c *config.Config) func(server, tool string, annotations json.RawMessage) (registry.Effect, string, registry.Policy, error) {

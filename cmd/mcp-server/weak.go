@@ -11,8 +11,8 @@ import (
 	"toolguard.dev/registry"
 )
 
-// contextWarnings names facts that cannot come over stdio.
-func contextWarnings(cfg *config.Config) []string {
+// contextWarnings names what is not read, and, where stdio is served, the facts that cannot come over it.
+func contextWarnings(cfg *config.Config, stdio bool) []string {
 	var out []string
 	for _, s := range cfg.Servers {
 		if s.EnvFile != "" && !s.Disabled {
@@ -20,7 +20,7 @@ func contextWarnings(cfg *config.Config) []string {
 		}
 	}
 	for name, source := range cfg.Context.Facts {
-		if source.Header != "" {
+		if stdio && source.Header != "" {
 			out = append(out, fmt.Sprintf("%s:%d: context.%s: comes from %s, and over stdio no call has one: every guarded call is blocked", cfg.File, cfg.Context.Lines[name], name, source))
 		}
 	}

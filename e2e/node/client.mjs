@@ -1,6 +1,7 @@
 // Drives a real MCP client library for the tests: one JSON order a line on stdin, one JSON report a line on stdout.
 //
 //   {"id":0,"op":"connect","sdk":"v1"|"v2","era":"legacy"|"modern","command":"…","args":["…"],"env":{}}
+//   {"id":0,"op":"connect","sdk":"v1"|"v2","era":"legacy"|"modern","url":"http://…"}
 //   {"id":1,"op":"list"}
 //   {"id":2,"op":"call","name":"…","arguments":{},"progress":true,"timeout":60000}
 //   {"id":3,"op":"abort","call":2}
@@ -15,22 +16,23 @@ const aborts = new Map();
 const report = (line) => process.stdout.write(JSON.stringify(line) + '\n');
 
 const operations = {
-  async connect({ sdk, era, command, args, env }) {
+  async connect({ sdk, era, url, command, args, env }) {
     const info = { name: 'e2e-typescript', version: '1' };
     const server = { command, args, env: { ...process.env, ...env }, stderr: 'inherit' };
     if (sdk === 'v1') {
       const { Client } = await import('@modelcontextprotocol/sdk/client/index.js');
       const { StdioClientTransport } = await import('@modelcontextprotocol/sdk/client/stdio.js');
+      const { StreamableHTTPClientTransport } = await import('@modelcontextprotocol/sdk/client/streamableHttp.js');
       client = new Client(info, { capabilities: {} });
       client.call = (params, options) => client.callTool(params, undefined, options);
-      await client.connect(new StdioClientTransport(server));
+      await client.connect(url ? new StreamableHTTPClientTransport(new URL(url)) : new StdioClientTransport(server));
     } else {
-      const { Client } = await import('@modelcontextprotocol/client');
+      const { Client, StreamableHTTPClientTransport } = await import('@modelcontextprotocol/client');
       const { StdioClientTransport } = await import('@modelcontextprotocol/client/stdio');
       const mode = era === 'modern' ? { pin: '2026-07-28' } : 'legacy';
       client = new Client(info, { capabilities: {}, versionNegotiation: { mode } });
       client.call = (params, options) => client.callTool(params, options);
-      await client.connect(new StdioClientTransport(server));
+      await client.connect(url ? new StreamableHTTPClientTransport(new URL(url)) : new StdioClientTransport(server));
     }
     return { server: client.getServerVersion(), instructions: client.getInstructions() };
   },

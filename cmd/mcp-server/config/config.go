@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"toolguard.dev/adapters/mcpguard"
 	"toolguard.dev/registry"
 )
 
@@ -33,6 +34,7 @@ type Config struct {
 	Ledger        string        // folder of the ledger; "" where the file does not say
 	Shutdown      time.Duration // how long to wait for what is in flight
 	OperationTool bool          // offer toolguard_operation
+	Listen        string        // serve HTTP on this loopback address too; "": do not
 	Servers       []Server      // in the order of the file; at least one is not disabled
 	Context       Context
 
@@ -152,7 +154,7 @@ func (r *reader) config(v value, c *Config) {
 		"context":    func(v value) { c.Context = r.context(v) },
 		"defaults":   func(v value) { c.defaults = r.defaults(v) },
 		"tools":      func(v value) { c.rules = r.tools(v) },
-		"http":       r.later("serving over HTTP"),
+		"http":       func(v value) { c.Listen = r.http(v) },
 		"reviewers":  r.later("approval by reviewers"),
 		"notify":     r.later("notification"),
 	})
@@ -192,6 +194,29 @@ func (r *reader) store(v value) string {
 		path = filepath.Join(filepath.Dir(r.file), path)
 	}
 	return filepath.Clean(path)
+}
+
+// http reads where to listen.
+func (r *reader) http(v value) string {
+	listen, before := "", len(r.faults)
+	r.object(v, fields{"listen": func(v value) {
+		if _, ok := r.text(v); !ok {
+			return
+		}
+		s, ok := r.expanded(v, false)
+		if !ok {
+			return
+		}
+		if err := mcpguard.CheckLoopback(s); err != nil {
+			r.fault(v, "%s", err)
+			return
+		}
+		listen = s
+	}})
+	if listen == "" && len(r.faults) == before {
+		r.fault(v, "names no address; write http: {listen: 127.0.0.1:7420}")
+	}
+	return listen
 }
 
 // Presumed is the configuration of a server that nobody described.

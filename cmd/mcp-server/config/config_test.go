@@ -72,12 +72,12 @@ func fit(t *testing.T, name string) *Config {
 
 func TestFull(t *testing.T) {
 	c := fit(t, "full")
-	if !c.Observe || c.Ledger != "/var/lib/toolguard" || c.Shutdown != 20*time.Second || c.OperationTool {
+	if !c.Observe || c.Ledger != "/var/lib/toolguard" || c.Shutdown != 20*time.Second || c.OperationTool || c.Listen != "127.0.0.1:7420" {
 		t.Errorf("%+v", c)
 	}
 	want := []Server{
-		{Name: "books", Command: "node", Args: []string{"books.js", "--port", "8080"}, Env: []string{"BOOKS_TOKEN=s3cr3t", "DEBUG=1"}, Dir: "/srv/books", Line: 8},
-		{Name: "remote", Disabled: true, Line: 15},
+		{Name: "books", Command: "node", Args: []string{"books.js", "--port", "8080"}, Env: []string{"BOOKS_TOKEN=s3cr3t", "DEBUG=1"}, Dir: "/srv/books", Line: 9},
+		{Name: "remote", Disabled: true, Line: 16},
 	}
 	if !reflect.DeepEqual(c.Servers, want) {
 		t.Errorf("servers\n%+v\nwant\n%+v", c.Servers, want)
@@ -282,6 +282,7 @@ func TestSchemaAgrees(t *testing.T) {
 	_, r := parseWithKeys(data)
 	for path, where := range map[string][]string{
 		"":                                       {"properties"},
+		"http":                                   {"properties", "http", "properties"},
 		"context":                                {"properties", "context", "properties"},
 		"context.tenant":                         {"definitions", "source", "properties"},
 		"context.run":                            {"properties", "context", "properties", "run", "then", "properties"},
@@ -297,7 +298,7 @@ func TestSchemaAgrees(t *testing.T) {
 			t.Errorf("%s: the parser knows %v, the schema %v", path, known, shown)
 		}
 	}
-	documented := strings.Fields(`version mode store http shutdown operation_tool mcpServers context defaults tools reviewers notify
+	documented := strings.Fields(`version mode store http listen shutdown operation_tool mcpServers context defaults tools reviewers notify
 		preset tenant workflow source_event request run step session actor call_id workflow_version value env meta header stdio
 		answer_within timeout attempts retention effect reads_when once_per may_differ normalize entity repeat_after approval
 		downstream_key argument window downstream_id lookup classify not_applied unknown errors secret result owner
@@ -338,7 +339,7 @@ func TestSchemaAgrees(t *testing.T) {
 			t.Errorf("%s: %#v", file, err)
 		}
 	}
-	for _, name := range []string{"unknown", "types", "policies", "later", "none"} {
+	for _, name := range []string{"unknown", "types", "policies", "later", "http", "listen", "none"} {
 		if valid("testdata/faults/"+name+".yaml") == nil {
 			t.Errorf("the schema takes faults/%s.yaml", name)
 		}
