@@ -29,7 +29,7 @@ func (g *Guard) dispatch(v *visit, s *situation, d decision, seq uint64) (*fligh
 			return nil, fmt.Errorf("operation %s: its arguments are gone: %w", op.Key, ErrNotFound)
 		}
 	}
-	w := &Write{Body: body, Fence: v.room(), FenceSince: seq, Call: v.callIndex()}
+	w := &Write{Body: body, Fence: v.room, FenceSince: seq, Call: v.callIndex()}
 	if w.Call != "" {
 		w.CallUntil = s.now.Add(retention(v.Tool))
 	}
