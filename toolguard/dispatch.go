@@ -58,6 +58,9 @@ func (g *Guard) launch(ctx context.Context, t *Tool, op *Operation, w *Write, a 
 	}
 	if err := g.store.Commit(context.Background(), w); err != nil {
 		g.running.Done()
+		if errors.Is(err, ErrStoreAway) {
+			g.doubt(op.Key, attempt.N)
+		}
 		return nil, err
 	}
 	f := newFlight(op, d.Arguments, a.call)
@@ -270,14 +273,18 @@ func (g *Guard) land(t *Tool, f *flight, answer registry.Answer, class registry.
 		if op.Sent == f.attempt {
 			op.Waited = false
 		}
+		told := false
 		if a := op.attempt(f.attempt); a != nil {
-			a.Called = true
+			told, a.Called = a.Called, true
 		}
 		w := g.settling(t, op, f.arguments, ev, answer, now)
 		if w == nil {
+			if waits && told {
+				return nil // it was made, and only the acknowledgement was lost
+			}
 			w = g.write(op)
 		}
-		if waits {
+		if waits && !told {
 			e := f.call
 			e.Time, e.Status, e.Attempt = now.UTC(), op.Status, f.attempt
 			e.Outcome, e.Reason = (&landing{op: op, class: class, recorded: true}).gets(true)
@@ -297,7 +304,7 @@ func (g *Guard) land(t *Tool, f *flight, answer registry.Answer, class registry.
 		return
 	}
 	g.log.Error("an answer was not recorded", "tool", t.Action(), "key", op.Key, "error", err)
-	if errors.Is(err, ErrStoreFull) {
+	if passes(err) {
 		g.running.Add(1)
 		go g.landAgain(t, f, build)
 	}
@@ -312,7 +319,10 @@ func (g *Guard) forget(f *flight) {
 	}
 }
 
-// landAgain tries until there is space again to record what is known only in memory. Until then duplicates meet the flight.
+// passes reports whether a store may take a write later that it did not take now.
+func passes(err error) bool { return errors.Is(err, ErrStoreFull) || errors.Is(err, ErrStoreAway) }
+
+// landAgain tries until the store takes what is known only in memory. Until then duplicates meet the flight.
 func (g *Guard) landAgain(t *Tool, f *flight, build func(*Operation) *Write) {
 	defer g.running.Done()
 	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
@@ -323,7 +333,7 @@ func (g *Guard) landAgain(t *Tool, f *flight, build func(*Operation) *Write) {
 		}
 		op := f.out.op.clone()
 		err := g.update(op.Key, build)
-		if errors.Is(err, ErrStoreFull) {
+		if passes(err) {
 			continue
 		}
 		if err != nil {

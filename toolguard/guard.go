@@ -32,6 +32,7 @@ type Guard struct {
 	flights map[string]*flight // by operation key
 	watched map[string]*flight // attempts of other processes that callers wait for
 	timers  map[string]*time.Timer
+	doubted map[string]int // attempts whose record may be made yet, and which were not sent
 	running sync.WaitGroup // attempts whose outcome is not recorded
 	closing chan struct{}
 }
@@ -54,7 +55,8 @@ func Open(ctx context.Context, store Store, o *Options) (*Guard, error) {
 	}
 	g := &Guard{
 		store: store, log: o.Log, observe: o.Observe, process: o.Process,
-		tools: map[string]*Tool{}, flights: map[string]*flight{}, watched: map[string]*flight{}, timers: map[string]*time.Timer{}, closing: make(chan struct{}),
+		tools: map[string]*Tool{}, flights: map[string]*flight{}, watched: map[string]*flight{}, timers: map[string]*time.Timer{},
+		doubted: map[string]int{}, closing: make(chan struct{}),
 	}
 	if g.log == nil {
 		g.log = slog.Default()
@@ -67,6 +69,9 @@ func Open(ctx context.Context, store Store, o *Options) (*Guard, error) {
 	}
 	if err := Recover(ctx, store, alive); err != nil {
 		return nil, err
+	}
+	if o.Alive != nil {
+		go g.attend()
 	}
 	return g, nil
 }

@@ -14,6 +14,7 @@ var house = map[string][]string{
 	"toolguard":             {"keyderive", "registry"},
 	"toolguard/storetest":   {"keyderive", "registry", "toolguard"},
 	"badgerstore":           {"toolguard"},
+	"sharedstore":           {"toolguard"},
 	"adapters/mcpguard":     {"keyderive", "registry", "toolguard"},
 	"cmd/mcp-server/config": {"adapters/mcpguard", "keyderive", "registry"},
 	"cmd/mcp-server":        {"adapters/mcpguard", "badgerstore", "cmd/mcp-server/config", "keyderive", "registry", "toolguard"},
