@@ -61,7 +61,7 @@ func (p *program) opsRepeatCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "repeat KEY", Short: "Send an operation of unknown outcome again, or allow a done one to be done anew", Args: cobra.ExactArgs(1),
 		Long: "repeat orders what nothing else may: an unknown or escalated operation is sent again, the same bytes under the same key, by\n" +
-			"the next server that runs; after a final one, the next call is its next occurrence. Anything else is refused.",
+			"a server that runs, or the next one; after a final one, the next call is its next occurrence. Anything else is refused.",
 		RunE: func(c *cobra.Command, args []string) error {
 			r.Key, r.By = args[0], whoami()
 			return p.withLedger(c.Context(), func(s toolguard.Store) error {
@@ -96,7 +96,7 @@ func (p *program) printDecision(op *toolguard.Operation) error {
 	case op.Status.Final() && op.Allowed != nil:
 		next = "; the next call is its next occurrence"
 	case op.Ordered != nil:
-		next = "; it is sent again by the next server that runs, never before the deadline of the attempt on its way"
+		next = "; it is sent again by the server that runs, or the next one, never before the deadline of the attempt on its way"
 	case op.Status == toolguard.StatusFailed:
 		next = "; the next call may send it"
 	case op.Status == toolguard.StatusSucceeded:

@@ -30,14 +30,14 @@ func (p *program) opsCommand() *cobra.Command {
 	return c
 }
 
-// withLedger runs something on a ledger that nobody serves from.
+// withLedger runs something on the ledger, whether somebody serves from it or not.
 func (p *program) withLedger(ctx context.Context, do func(toolguard.Store) error) (err error) {
-	store, _, err := p.oldLedger()
+	store, err := p.oldLedger(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	if err := toolguard.Recover(ctx, store, nil); err != nil {
+	if err := toolguard.Recover(ctx, store, store.Alive); err != nil {
 		return err
 	}
 	return do(store)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -12,6 +13,8 @@ import (
 
 	"toolguard.dev/badgerstore"
 	"toolguard.dev/cmd/mcp-server/config"
+	"toolguard.dev/sharedstore"
+	"toolguard.dev/toolguard"
 )
 
 const configName = "toolguard.yaml"
@@ -123,10 +126,10 @@ func isNew(dir string) bool {
 	return err != nil && errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0
 }
 
-// openLedger opens the ledger to serve from; a new one is announced.
-func (p *program) openLedger(dir string) (*badgerstore.Store, error) {
+// openLedger opens the ledger to serve from, together with the other processes that do; a new one is announced.
+func (p *program) openLedger(ctx context.Context, dir string) (*sharedstore.Store, error) {
 	fresh := isNew(dir)
-	store, err := badgerstore.Open(dir, &badgerstore.Options{Log: p.log()})
+	store, err := p.share(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -137,17 +140,29 @@ func (p *program) openLedger(dir string) (*badgerstore.Store, error) {
 }
 
 // oldLedger opens a ledger that must be there already, to look at it or to decide something.
-func (p *program) oldLedger() (*badgerstore.Store, string, error) {
+func (p *program) oldLedger(ctx context.Context) (*sharedstore.Store, error) {
 	dir, err := p.findLedger()
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	if isNew(dir) {
-		return nil, dir, fmt.Errorf("there is no ledger in %s yet", dir)
+		return nil, fmt.Errorf("there is no ledger in %s yet", dir)
 	}
-	store, err := badgerstore.Open(dir, &badgerstore.Options{Log: p.log()})
-	if errors.Is(err, badgerstore.ErrLocked) {
-		return nil, dir, fmt.Errorf("%w; end it first", err)
-	}
-	return store, dir, err
+	return p.share(ctx, dir)
+}
+
+// share opens a ledger that other processes may have open, too.
+func (p *program) share(ctx context.Context, dir string) (*sharedstore.Store, error) {
+	return sharedstore.Open(ctx, dir, &sharedstore.Options{
+		OpenOwner: func() (toolguard.Store, error) {
+			s, err := badgerstore.Open(dir, &badgerstore.Options{Log: p.log()})
+			if err != nil {
+				return nil, err // and no store that is not nil and holds nil
+			}
+			return s, nil
+		},
+		Held: badgerstore.ErrLocked,
+		Died: func(ctx context.Context, s *sharedstore.Store) error { return toolguard.Recover(ctx, s, s.Alive) },
+		Log:  p.log(),
+	})
 }

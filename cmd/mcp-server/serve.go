@@ -114,12 +114,12 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 	for _, w := range contextWarnings(s.config) {
 		log.Warn(w)
 	}
-	store, err := p.openLedger(s.ledger)
+	store, err := p.openLedger(ctx, s.ledger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	guard, err := toolguard.Open(ctx, store, &toolguard.Options{Observe: s.config.Observe, Log: log})
+	guard, err := toolguard.Open(ctx, store, &toolguard.Options{Observe: s.config.Observe, Log: log, Process: store.Process(), Alive: store.Alive})
 	if err != nil {
 		return err
 	}
