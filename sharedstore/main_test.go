@@ -40,12 +40,17 @@ func recovering(dir string) *sharedstore.Options {
 	return o
 }
 
-// TestMain makes the test binary its own child: "hold DIR" opens a ledger and keeps it until its stdin ends.
+// TestMain makes the test binary its own child: "hold DIR" opens a ledger and keeps it until its stdin ends, "work DIR
+// EFFECTS NAME" calls a guarded tool until it is killed, "nobody DIR" tries to open one as another user.
 func TestMain(m *testing.M) {
 	var err error
 	switch {
 	case len(os.Args) == 3 && os.Args[1] == "hold":
 		err = hold(os.Args[2])
+	case len(os.Args) == 5 && os.Args[1] == "work":
+		err = work(os.Args[2], os.Args[3], os.Args[4])
+	case len(os.Args) == 3 && os.Args[1] == "nobody":
+		err = nobody(os.Args[2])
 	default:
 		os.Exit(m.Run())
 	}
@@ -110,6 +115,7 @@ func holder(t testing.TB, dir string) (c *child, name string) {
 	return c, name
 }
 
+// kill may come twice.
 func (c *child) kill() {
 	c.cmd.Process.Kill()
 	c.cmd.Wait()
