@@ -200,8 +200,10 @@ func sliceCodec(t reflect.Type) *codec {
 			if !ok {
 				return
 			}
-			v.Set(reflect.MakeSlice(t, int(n), int(n)))
-			for i := range int(n) {
+			v.Set(reflect.MakeSlice(t, 0, min(int(n), 64)))
+			for i := 0; i < int(n) && d.err == nil; i++ {
+				v.Grow(1)
+				v.SetLen(i + 1)
 				elem.get(d, v.Index(i))
 			}
 		},

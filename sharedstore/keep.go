@@ -117,7 +117,7 @@ func (s *Store) commitLazy(ctx context.Context, w *toolguard.Write) error {
 	if owns {
 		return o.Commit(ctx, w)
 	}
-	frame, err := encode(newFrame(0, kindLazy), w)
+	frame, err := encode(newFrame(0, kindLazy, roomOf(kindCommit)), w)
 	if err != nil {
 		return err
 	}

@@ -120,7 +120,7 @@ func (l *link) ask(ctx context.Context, kind byte, in, out any) error {
 		l.mu.Unlock()
 	}()
 
-	frame, err := encode(newFrame(id, kind), in)
+	frame, err := encode(newFrame(id, kind, roomOf(kind)), in)
 	if err != nil {
 		return err
 	}
@@ -149,6 +149,14 @@ func (l *link) ask(ctx context.Context, kind byte, in, out any) error {
 	}
 }
 
+// roomOf is what most requests of a kind take.
+func roomOf(kind byte) int {
+	if kind == kindCommit {
+		return 4 << 10
+	}
+	return 128
+}
+
 func (a answer) read(out any) error {
 	if a.kind == kindError {
 		return readError(a.body)
@@ -156,13 +164,23 @@ func (a answer) read(out any) error {
 	return decode(a.body, out)
 }
 
-// lazy sends a write that gets no answer.
+// lazy sends a write that gets no answer. To an owner that has not taken anything for lazyWait it is not sent.
 func (l *link) lazy(frame []byte) {
 	select {
 	case l.frames <- frame:
+		return
+	default:
+	}
+	wait := time.NewTimer(lazyWait)
+	defer wait.Stop()
+	select {
+	case l.frames <- frame:
 	case <-l.ended:
+	case <-wait.C:
 	}
 }
+
+const lazyWait = 100 * time.Millisecond
 
 // commit sends a write and stamps it.
 func (l *link) commit(ctx context.Context, w *toolguard.Write) error {

@@ -8,11 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"toolguard.dev/badgerstore"
+	"toolguard.dev/registry"
 	"toolguard.dev/sharedstore"
 	"toolguard.dev/toolguard"
 )
@@ -233,6 +235,42 @@ func TestFrozenOwner(t *testing.T) {
 	}
 	if err := s.Commit(context.Background(), write("k")); err != nil {
 		t.Errorf("the same write, come again, got %v", err)
+	}
+}
+
+// While the owner is frozen no tool is called; when it wakes, the same call goes through, with one effect.
+func TestGuardWhileTheOwnerIsFrozen(t *testing.T) {
+	dir := t.TempDir()
+	c, _ := holder(t, dir)
+	o := options(dir)
+	o.Limit = 300 * time.Millisecond
+	var effects atomic.Int32
+	g, tool, err := guarded(openWith(t, dir, o), func(*registry.Dispatch) error { effects.Add(1); return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close(context.Background())
+	call := func(event string) toolguard.Verdict {
+		return g.Do(context.Background(), payment(tool, 1, event)).Verdict
+	}
+	if v := call("first"); v.Outcome != toolguard.Fresh {
+		t.Fatalf("%+v", v)
+	}
+	c.cmd.Process.Signal(syscall.SIGSTOP)
+	began := time.Now()
+	if v := call("second"); v.Reason != toolguard.ReasonStoreUnavailable {
+		t.Errorf("%+v", v)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("the answer took %s", took)
+	}
+	if n := effects.Load(); n != 1 {
+		t.Errorf("%d effects", n)
+	}
+	c.cmd.Process.Signal(syscall.SIGCONT)
+	eventually(t, 10*time.Second, "the call goes through", func() bool { return call("second").Status == toolguard.StatusSucceeded })
+	if n := effects.Load(); n != 2 {
+		t.Errorf("%d effects", n)
 	}
 }
 

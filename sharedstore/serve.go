@@ -39,33 +39,58 @@ type peer struct {
 	handling sync.WaitGroup
 }
 
-// read takes requests in. Writes without an answer are done in their place, before what comes behind them begins.
+type request struct {
+	id   uint64
+	kind byte
+	body string
+}
+
+// read takes requests in. Writes without an answer are done in their place, before what comes behind them begins. The
+// goroutines that do the rest stay: growing a new stack for each request costs as much as decoding it.
 func (p *peer) read(r *bufio.Reader) {
-	slots := make(chan struct{}, perConnection)
-	for {
+	requests := make(chan request)
+	defer close(requests)
+	for workers := 0; ; {
 		id, kind, body, err := readFrame(r, maxRequest)
 		if err != nil {
 			return
 		}
+		q := request{id, kind, body}
 		if kind == kindLazy {
-			w := new(toolguard.Write)
-			if decode(body, w) == nil {
-				w.Lazy = true
-				_ = p.Commit(context.Background(), w) // dropped silently, as a lazy write may be
-			}
+			p.lazy(q)
 			continue
 		}
-		slots <- struct{}{}
-		p.slots <- struct{}{}
+		select {
+		case requests <- q:
+			continue
+		default:
+		}
+		if workers == perConnection {
+			requests <- q
+			continue
+		}
+		workers++
 		p.handling.Go(func() {
-			defer func() { <-slots; <-p.slots }()
-			p.answer(id, kind, body)
+			p.answer(q)
+			for q := range requests {
+				p.answer(q)
+			}
 		})
 	}
 }
 
-func (p *peer) answer(id uint64, kind byte, body string) {
-	frame, err := p.do(newFrame(id, kindDone), kind, body)
+func (p *peer) lazy(q request) {
+	w := new(toolguard.Write)
+	if decode(q.body, w) == nil {
+		w.Lazy = true
+		_ = p.Commit(context.Background(), w) // dropped silently, as a lazy write may be
+	}
+}
+
+func (p *peer) answer(q request) {
+	p.slots <- struct{}{}
+	defer func() { <-p.slots }()
+	frame, err := p.do(newFrame(q.id, kindDone, 512), q)
 	switch {
 	case errors.Is(err, toolguard.ErrStoreClosed):
 		return // the connection ends, and the request goes to the next owner
@@ -73,7 +98,7 @@ func (p *peer) answer(id uint64, kind byte, body string) {
 		err = errors.New("the answer is too large to be sent: ask for less at a time")
 	}
 	if err != nil {
-		frame = errorFrame(id, err)
+		frame = errorFrame(q.id, err)
 	} else {
 		seal(frame)
 	}
@@ -84,12 +109,12 @@ func (p *peer) answer(id uint64, kind byte, body string) {
 }
 
 // do does what a request asks for and appends the answer. A request once taken in is finished, whatever becomes of the peer.
-func (p *peer) do(b []byte, kind byte, body string) ([]byte, error) {
+func (p *peer) do(b []byte, r request) ([]byte, error) {
 	ctx := context.Background()
-	switch kind {
+	switch r.kind {
 	case kindCommit:
 		w := new(toolguard.Write)
-		if err := decode(body, w); err != nil {
+		if err := decode(r.body, w); err != nil {
 			return nil, err
 		}
 		w.Lazy = false
@@ -101,7 +126,7 @@ func (p *peer) do(b []byte, kind byte, body string) ([]byte, error) {
 		return b, p.Commit(ctx, &toolguard.Write{}) // takes the lazy ones before it along
 	case kindOperations:
 		var q toolguard.Query
-		if err := decode(body, &q); err != nil {
+		if err := decode(r.body, &q); err != nil {
 			return nil, err
 		}
 		page, err := p.Operations(ctx, q)
@@ -111,7 +136,7 @@ func (p *peer) do(b []byte, kind byte, body string) ([]byte, error) {
 		return encode(b, &page)
 	case kindEvents:
 		var q eventsOf
-		if err := decode(body, &q); err != nil {
+		if err := decode(r.body, &q); err != nil {
 			return nil, err
 		}
 		events, err := p.Events(ctx, q.After, q.Limit)
@@ -121,10 +146,10 @@ func (p *peer) do(b []byte, kind byte, body string) ([]byte, error) {
 		return encode(b, &events)
 	}
 	var name string
-	if err := decode(body, &name); err != nil {
+	if err := decode(r.body, &name); err != nil {
 		return nil, err
 	}
-	switch kind {
+	switch r.kind {
 	case kindBody:
 		found, err := p.Body(ctx, name)
 		if err != nil {

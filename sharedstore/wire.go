@@ -92,9 +92,9 @@ func (h *hello) fits() error {
 	return nil
 }
 
-// newFrame begins a frame; seal ends it.
-func newFrame(id uint64, kind byte) []byte {
-	b := make([]byte, headSize, 2048)
+// newFrame begins a frame with room for so many bytes; seal ends it.
+func newFrame(id uint64, kind byte, room int) []byte {
+	b := make([]byte, headSize, headSize+room)
 	binary.BigEndian.PutUint64(b[4:], id)
 	b[12] = kind
 	return b
@@ -127,7 +127,7 @@ func writeHello(c net.Conn, h hello) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.Write(seal(append(newFrame(0, kindHello), text...)))
+	_, err = c.Write(seal(append(newFrame(0, kindHello, 256), text...)))
 	return err
 }
 
@@ -184,7 +184,7 @@ var sentinels = []error{toolguard.ErrConflict, toolguard.ErrNotFound, toolguard.
 	toolguard.ErrFormat, toolguard.ErrStoreBroken, toolguard.ErrStoreAway}
 
 func errorFrame(id uint64, err error) []byte {
-	b := append(newFrame(id, kindError), 0)
+	b := append(newFrame(id, kindError, 256), 0)
 	for i, s := range sentinels {
 		if errors.Is(err, s) {
 			b[headSize] = byte(i + 1)

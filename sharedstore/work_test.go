@@ -28,28 +28,14 @@ func work(dir, effects, name string) error {
 	if err != nil {
 		return err
 	}
-	g, err := toolguard.Open(ctx, s, &toolguard.Options{Log: quiet, Process: s.Process(), Alive: s.Alive})
-	if err != nil {
-		return err
-	}
 	file, err := os.OpenFile(effects, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	entry, err := registry.Compile(registry.Tool{
-		Server: "books", Name: "pay", Effect: registry.Write, EffectSource: "declared",
-		Policy: registry.Policy{OncePer: []string{"source_event", "/invoice_id"}, Timeout: 20 * time.Second, AnswerWithin: 10 * time.Second},
-		Handler: func(_ context.Context, d *registry.Dispatch) (registry.Answer, error) {
-			if _, err := file.WriteString(d.Operation + "\n"); err != nil {
-				return registry.Answer{}, err
-			}
-			return registry.Answer{Result: json.RawMessage(`{"content":[{"type":"text","text":"paid"}]}`)}, nil
-		},
-	})
-	if err != nil {
+	g, tool, err := guarded(s, func(d *registry.Dispatch) error {
+		_, err := file.WriteString(d.Operation + "\n")
 		return err
-	}
-	tool, err := g.Register(ctx, entry)
+	})
 	if err != nil {
 		return err
 	}
@@ -59,16 +45,44 @@ func work(dir, effects, name string) error {
 		go func() {
 			for i := start*37 + lane; ; i += 8 {
 				n := i % events
-				r := g.Do(ctx, toolguard.Call{
-					Tool: tool, Arguments: json.RawMessage(fmt.Sprintf(`{"invoice_id":"INV-%d","amount":900}`, n)),
-					Facts: keyderive.Facts{SourceEvent: fmt.Sprintf("event %d of round %d", n, i/events)},
-				})
+				r := g.Do(ctx, payment(tool, n, fmt.Sprintf("event %d of round %d", n, i/events)))
 				os.Stdout.WriteString(fmt.Sprintf("%s %s %s\n", r.Verdict.Outcome, r.Verdict.Key, r.Verdict.Reason))
 				r.Delivered()
 			}
 		}()
 	}
 	select {}
+}
+
+// guarded is a guard on a store with one tool, that has an effect and says so.
+func guarded(s *sharedstore.Store, effect func(*registry.Dispatch) error) (*toolguard.Guard, *toolguard.Tool, error) {
+	ctx := context.Background()
+	g, err := toolguard.Open(ctx, s, &toolguard.Options{Log: quiet, Process: s.Process(), Alive: s.Alive})
+	if err != nil {
+		return nil, nil, err
+	}
+	entry, err := registry.Compile(registry.Tool{
+		Server: "books", Name: "pay", Effect: registry.Write, EffectSource: "declared",
+		Policy: registry.Policy{OncePer: []string{"source_event", "/invoice_id"}, Timeout: 20 * time.Second, AnswerWithin: 10 * time.Second},
+		Handler: func(_ context.Context, d *registry.Dispatch) (registry.Answer, error) {
+			if err := effect(d); err != nil {
+				return registry.Answer{}, err
+			}
+			return registry.Answer{Result: json.RawMessage(`{"content":[{"type":"text","text":"paid"}]}`)}, nil
+		},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	tool, err := g.Register(ctx, entry)
+	return g, tool, err
+}
+
+func payment(tool *toolguard.Tool, n int, event string) toolguard.Call {
+	return toolguard.Call{
+		Tool: tool, Arguments: json.RawMessage(fmt.Sprintf(`{"invoice_id":"INV-%d","amount":900}`, n)),
+		Facts: keyderive.Facts{SourceEvent: event},
+	}
 }
 
 // crew are workers on one ledger, and what they said.

@@ -205,6 +205,40 @@ func TestLedgerIsShared(t *testing.T) {
 	d.good("verify", "--data", "ledger")
 }
 
+// When a server dies in the middle of a call, another one on the ledger finds that out by itself, whoever owns it.
+func TestDeathOfAnotherServer(t *testing.T) {
+	for _, ownerDies := range []bool{true, false} {
+		d := newDesk(t)
+		var dies, stays *client
+		if ownerDies {
+			dies, stays = d.office("hang:pay_invoice"), d.office("")
+		} else {
+			stays, dies = d.office(""), d.office("hang:pay_invoice")
+		}
+		if err := dies.begin("tools/call", map[string]any{"name": "pay_invoice", "arguments": invoiceOne}); err != nil {
+			t.Fatal(err)
+		}
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for deadline := time.Now().Add(20 * time.Second); ; <-tick.C {
+			if b, err := readBooks(filepath.Join(d.dir, "ledger", officeFile)); err == nil && len(b.Payments) == 1 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("nothing is paid")
+			}
+		}
+		dies.kill()
+		if a := d.call(stays, "pay_invoice", invoiceOne); a.Meta.Verdict.Outcome != toolguard.Escalated {
+			t.Errorf("owner dies: %v: %+v", ownerDies, a)
+		}
+		if n := len(d.books().Payments); n != 1 {
+			t.Errorf("%d payments", n)
+		}
+		d.end(stays)
+	}
+}
+
 // A decision by the command line takes effect in the servers that run: an order is carried out, a verdict is what the
 // next call gets.
 func TestDecisionWhileServing(t *testing.T) {
