@@ -104,3 +104,29 @@ func (g *Guard) unsent(op *Operation, n int) bool {
 	}
 	return err == nil && settled
 }
+
+// passes reports whether a store may take a write later that it did not take now.
+func passes(err error) bool { return errors.Is(err, ErrStoreFull) || errors.Is(err, ErrStoreAway) }
+
+// landAgain tries until the store takes what is known only in memory. Until then duplicates meet the flight.
+func (g *Guard) landAgain(t *Tool, f *flight, build func(*Operation) *Write) {
+	defer g.running.Done()
+	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
+		select {
+		case <-g.closing:
+			return
+		case <-time.After(wait):
+		}
+		op := f.out.op.clone()
+		err := g.update(op.Key, build)
+		if passes(err) {
+			continue
+		}
+		if err != nil {
+			g.log.Error("an answer was not recorded", "tool", t.Action(), "key", op.Key, "error", err)
+			return
+		}
+		g.forget(f)
+		return
+	}
+}

@@ -319,32 +319,6 @@ func (g *Guard) forget(f *flight) {
 	}
 }
 
-// passes reports whether a store may take a write later that it did not take now.
-func passes(err error) bool { return errors.Is(err, ErrStoreFull) || errors.Is(err, ErrStoreAway) }
-
-// landAgain tries until the store takes what is known only in memory. Until then duplicates meet the flight.
-func (g *Guard) landAgain(t *Tool, f *flight, build func(*Operation) *Write) {
-	defer g.running.Done()
-	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
-		select {
-		case <-g.closing:
-			return
-		case <-time.After(wait):
-		}
-		op := f.out.op.clone()
-		err := g.update(op.Key, build)
-		if passes(err) {
-			continue
-		}
-		if err != nil {
-			g.log.Error("an answer was not recorded", "tool", t.Action(), "key", op.Key, "error", err)
-			return
-		}
-		g.forget(f)
-		return
-	}
-}
-
 // gets says what a caller of an attempt gets once it ended. Done or refused, the call that started it gets the
 // tool's own answer and the others are told so; what is not known is never fresh.
 func (l *landing) gets(owner bool) (Outcome, Reason) {
