@@ -200,7 +200,11 @@ func sliceCodec(t reflect.Type) *codec {
 			if !ok {
 				return
 			}
-			v.Set(reflect.MakeSlice(t, 0, min(int(n), 64)))
+			if n == 0 {
+				v.Set(reflect.MakeSlice(t, 0, 0))
+				return
+			}
+			v.Grow(min(int(n), 64))
 			for i := 0; i < int(n) && d.err == nil; i++ {
 				v.Grow(1)
 				v.SetLen(i + 1)
@@ -276,7 +280,7 @@ func getTime(d *decoder, v reflect.Value) {
 		d.fail()
 		return
 	}
-	v.Set(reflect.ValueOf(t))
+	*v.Addr().Interface().(*time.Time) = t
 }
 
 // putDetail writes what an event tells besides, as JSON: it is whatever the guard put there.

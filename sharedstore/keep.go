@@ -205,51 +205,58 @@ func (s *Store) reason() error {
 	return s.why
 }
 
-// do makes one call: on the store itself, or over a link, and again over the next one if that ends. Whatever it waits
-// for is bounded by the limit. write: once it is sent, the caller's context no longer ends it. again: it may be sent twice.
-func (s *Store) do(ctx context.Context, write, again bool, own func(*owner, context.Context) error, over func(*link, context.Context) error) error {
+// do makes one call: on the store itself, or over a link, and again over the next one if that ends. All that it waits
+// for is bounded by the limit. again: it may be sent twice.
+func (s *Store) do(ctx context.Context, again bool, own func(*owner) error, over func(*link, asking) error) error {
 	s.mu.Lock()
-	o, owns := s.now.(*owner)
-	owns = owns && !s.closed
+	b := s.now
+	if s.closed {
+		b = nil
+	}
 	s.mu.Unlock()
-	if owns {
-		return own(o, ctx)
+	if o, ok := b.(*owner); ok {
+		return own(o)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	wait, cancel := context.WithTimeoutCause(ctx, s.o.Limit, toolguard.ErrStoreAway)
-	defer cancel()
-	call := wait
-	if write && ctx.Done() != nil {
-		call, cancel = context.WithTimeoutCause(context.WithoutCancel(ctx), s.o.Limit, toolguard.ErrStoreAway)
-		defer cancel()
-	}
+	q := asking{ctx: ctx, until: time.Now().Add(s.o.Limit)}
 	for sent := false; ; sent = true {
-		b, err := s.backend(wait)
-		switch {
-		case errors.Is(err, toolguard.ErrStoreClosed):
-			return err
-		case errors.Is(err, toolguard.ErrStoreAway):
-			return fmt.Errorf("%w: %w", err, s.reason())
-		case err != nil && sent:
-			return fmt.Errorf("%w: %w", toolguard.ErrStoreAway, err)
-		case err != nil:
-			return err
+		if b == nil {
+			var err error
+			b, err = s.wait(q)
+			switch {
+			case err == nil, errors.Is(err, toolguard.ErrStoreClosed):
+			case errors.Is(err, toolguard.ErrStoreAway):
+				err = fmt.Errorf("%w: %w", err, s.reason())
+			case sent:
+				err = fmt.Errorf("%w: %w", toolguard.ErrStoreAway, err)
+			}
+			if err != nil {
+				return err
+			}
 		}
-		if o, ok := b.(*owner); ok {
-			return own(o, call)
+		l, ok := b.(*link)
+		if !ok {
+			return own(b.(*owner))
 		}
-		l := b.(*link)
-		err = over(l, call)
+		err := over(l, q)
 		switch {
 		case !errors.Is(err, errLost):
 			return err
 		case !again:
-			return fmt.Errorf("%w: %w", toolguard.ErrStoreAway, errLost)
+			return fmt.Errorf("%w: %w", toolguard.ErrStoreAway, err)
 		}
 		s.lost(l)
+		b = nil
 	}
+}
+
+// wait waits for a backend.
+func (s *Store) wait(q asking) (backend, error) {
+	ctx, cancel := context.WithDeadlineCause(q.ctx, q.until, toolguard.ErrStoreAway)
+	defer cancel()
+	return s.backend(ctx)
 }
 
 // lost waits no more for a link that has ended.

@@ -23,8 +23,18 @@ type link struct {
 
 	mu      sync.Mutex
 	last    uint64
-	waiting map[uint64]chan answer // nil once it has ended
+	waiting map[uint64]*waiter // nil once it has ended
 }
+
+// waiter waits for one answer. One look at all of them now and then costs less than a timer for each.
+type waiter struct {
+	answers chan answer // takes one
+	until   time.Time
+}
+
+const overdueEvery = 50 * time.Millisecond
+
+var waiters = sync.Pool{New: func() any { return &waiter{answers: make(chan answer, 1)} }}
 
 type answer struct {
 	kind byte
@@ -58,12 +68,13 @@ func dial(ctx context.Context, dir, process string) (*link, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	l := &link{conn: c, frames: make(chan []byte, queueLength), ended: make(chan struct{}), waiting: map[uint64]chan answer{}}
+	l := &link{conn: c, frames: make(chan []byte, queueLength), ended: make(chan struct{}), waiting: map[uint64]*waiter{}}
 	go func() {
 		writeFrames(c, l.frames, l.ended)
 		c.Close() // and the reader ends
 	}()
 	go l.read(r)
+	go l.watch()
 	return l, nil
 }
 
@@ -91,20 +102,54 @@ func (l *link) read(r *bufio.Reader) {
 		if err != nil {
 			return
 		}
-		l.mu.Lock()
-		to := l.waiting[id]
-		delete(l.waiting, id)
-		l.mu.Unlock()
-		if to != nil {
-			to <- answer{kind, body}
+		if w := l.take(id); w != nil {
+			w.answers <- answer{kind, body}
 		}
 	}
 }
 
-// ask sends a request and reads the answer into what out points to. Of its errors only errLost says that the owner may
-// not have had it.
-func (l *link) ask(ctx context.Context, kind byte, in, out any) error {
-	to := make(chan answer, 1)
+// take returns who waits under a number, once.
+func (l *link) take(id uint64) *waiter {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.waiting[id]
+	delete(l.waiting, id)
+	return w
+}
+
+// watch tells those who have waited too long.
+func (l *link) watch() {
+	tick := time.NewTicker(overdueEvery)
+	defer tick.Stop()
+	for {
+		var now time.Time
+		select {
+		case now = <-tick.C:
+		case <-l.ended:
+			return
+		}
+		l.mu.Lock()
+		for id, w := range l.waiting {
+			if now.After(w.until) {
+				delete(l.waiting, id)
+				w.answers <- answer{kind: kindAway}
+			}
+		}
+		l.mu.Unlock()
+	}
+}
+
+// asking is what ask needs to know of a request.
+type asking struct {
+	ctx   context.Context // bounds the wait to be sent and, unless it is a write, for the answer
+	until time.Time       // bounds all
+	kind  byte
+}
+
+// ask sends a request and reads the answer into what out points to. errLost says that the connection ended before.
+func (l *link) ask(q asking, in, out any) error {
+	w := waiters.Get().(*waiter)
+	w.until = q.until
 	l.mu.Lock()
 	l.last++
 	id := l.last
@@ -112,40 +157,45 @@ func (l *link) ask(ctx context.Context, kind byte, in, out any) error {
 		l.mu.Unlock()
 		return errLost
 	}
-	l.waiting[id] = to
+	l.waiting[id] = w
 	l.mu.Unlock()
-	defer func() {
-		l.mu.Lock()
-		delete(l.waiting, id)
-		l.mu.Unlock()
-	}()
 
-	frame, err := encode(newFrame(id, kind, roomOf(kind)), in)
+	frame, err := encode(newFrame(id, q.kind, roomOf(q.kind)), in)
+	if err == nil && len(frame) > maxRequest {
+		err = fmt.Errorf("%w: a request of %d bytes", toolguard.ErrTooLarge, len(frame))
+	}
 	if err != nil {
+		l.take(id)
 		return err
 	}
-	if len(frame) > maxRequest {
-		return fmt.Errorf("%w: a request of %d bytes", toolguard.ErrTooLarge, len(frame))
-	}
+	done := q.ctx.Done()
 	select {
 	case l.frames <- seal(frame):
+		if q.kind == kindCommit {
+			done = nil // a write once begun is finished
+		}
 	case <-l.ended:
 		return errLost
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	case <-done:
+		l.take(id)
+		return q.ctx.Err()
+	case a := <-w.answers:
+		return a.read(out)
 	}
 	select {
-	case a := <-to:
+	case a := <-w.answers:
+		waiters.Put(w)
 		return a.read(out)
 	case <-l.ended:
 		select {
-		case a := <-to:
+		case a := <-w.answers:
 			return a.read(out)
 		default:
 			return errLost
 		}
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	case <-done:
+		l.take(id)
+		return q.ctx.Err()
 	}
 }
 
@@ -158,8 +208,11 @@ func roomOf(kind byte) int {
 }
 
 func (a answer) read(out any) error {
-	if a.kind == kindError {
+	switch a.kind {
+	case kindError:
 		return readError(a.body)
+	case kindAway:
+		return toolguard.ErrStoreAway
 	}
 	return decode(a.body, out)
 }
@@ -183,9 +236,10 @@ func (l *link) lazy(frame []byte) {
 const lazyWait = 100 * time.Millisecond
 
 // commit sends a write and stamps it.
-func (l *link) commit(ctx context.Context, w *toolguard.Write) error {
+func (l *link) commit(q asking, w *toolguard.Write) error {
 	var s stamps
-	if err := l.ask(ctx, kindCommit, w, &s); err != nil {
+	q.kind = kindCommit
+	if err := l.ask(q, w, &s); err != nil {
 		return err
 	}
 	if w.Operation != nil {
@@ -196,29 +250,4 @@ func (l *link) commit(ctx context.Context, w *toolguard.Write) error {
 		e.Chain, e.ChainSeq, e.Prev, e.Hash, e.Seq = n.Chain, n.ChainSeq, n.Prev, n.Hash, n.Seq
 	}
 	return nil
-}
-
-func (l *link) operations(ctx context.Context, q toolguard.Query) (p toolguard.Page, err error) {
-	err = l.ask(ctx, kindOperations, &q, &p)
-	return p, err
-}
-
-func (l *link) body(ctx context.Context, key string) (b toolguard.Body, err error) {
-	err = l.ask(ctx, kindBody, &key, &b)
-	return b, err
-}
-
-func (l *link) events(ctx context.Context, after uint64, limit int) (es []toolguard.Event, err error) {
-	err = l.ask(ctx, kindEvents, &eventsOf{after, limit}, &es)
-	return es, err
-}
-
-func (l *link) document(ctx context.Context, name string) (d documentOf, err error) {
-	err = l.ask(ctx, kindDocument, &name, &d)
-	return d, err
-}
-
-func (l *link) flush(ctx context.Context) error {
-	var nothing struct{}
-	return l.ask(ctx, kindFlush, &nothing, &nothing)
 }

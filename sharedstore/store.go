@@ -108,33 +108,33 @@ func (s *Store) Commit(ctx context.Context, w *toolguard.Write) error {
 	if w.Lazy {
 		return s.commitLazy(ctx, w)
 	}
-	return s.do(ctx, true, w.Token != "" || w.Operation != nil, func(own *owner, _ context.Context) error {
+	return s.do(ctx, w.Token != "" || w.Operation != nil, func(own *owner) error {
 		return own.Commit(ctx, w)
-	}, func(l *link, call context.Context) error {
-		return l.commit(call, w)
+	}, func(l *link, q asking) error {
+		return l.commit(q, w)
 	})
 }
 
 // Operations answers a query; see [toolguard.Store].
 func (s *Store) Operations(ctx context.Context, q toolguard.Query) (page toolguard.Page, err error) {
-	err = s.do(ctx, false, true, func(own *owner, call context.Context) (err error) {
-		page, err = own.Operations(call, q)
+	err = s.do(ctx, true, func(own *owner) (err error) {
+		page, err = own.Operations(ctx, q)
 		return err
-	}, func(l *link, call context.Context) (err error) {
-		page, err = l.operations(call, q)
-		return err
+	}, func(l *link, a asking) error {
+		a.kind = kindOperations
+		return l.ask(a, &q, &page)
 	})
 	return page, err
 }
 
 // Body returns the body of an operation; see [toolguard.Store].
 func (s *Store) Body(ctx context.Context, key string) (body toolguard.Body, err error) {
-	err = s.do(ctx, false, true, func(own *owner, call context.Context) (err error) {
-		body, err = own.Body(call, key)
+	err = s.do(ctx, true, func(own *owner) (err error) {
+		body, err = own.Body(ctx, key)
 		return err
-	}, func(l *link, call context.Context) (err error) {
-		body, err = l.body(call, key)
-		return err
+	}, func(l *link, a asking) error {
+		a.kind = kindBody
+		return l.ask(a, &key, &body)
 	})
 	return body, err
 }
@@ -151,12 +151,12 @@ func (s *Store) Events(ctx context.Context, after uint64, limit int) ([]toolguar
 			n = min(n, limit-len(all))
 		}
 		var page []toolguard.Event
-		err := s.do(ctx, false, true, func(own *owner, call context.Context) (err error) {
-			page, err = own.Events(call, after, n)
+		err := s.do(ctx, true, func(own *owner) (err error) {
+			page, err = own.Events(ctx, after, n)
 			return err
-		}, func(l *link, call context.Context) (err error) {
-			page, err = l.events(call, after, n)
-			return err
+		}, func(l *link, a asking) error {
+			a.kind, page = kindEvents, nil
+			return l.ask(a, &eventsOf{after, n}, &page)
 		})
 		if err != nil {
 			return nil, err
@@ -170,11 +170,13 @@ func (s *Store) Events(ctx context.Context, after uint64, limit int) ([]toolguar
 
 // Document returns a document; see [toolguard.Store].
 func (s *Store) Document(ctx context.Context, name string) (data []byte, rev uint64, err error) {
-	err = s.do(ctx, false, true, func(own *owner, call context.Context) (err error) {
-		data, rev, err = own.Document(call, name)
+	err = s.do(ctx, true, func(own *owner) (err error) {
+		data, rev, err = own.Document(ctx, name)
 		return err
-	}, func(l *link, call context.Context) error {
-		d, err := l.document(call, name)
+	}, func(l *link, a asking) error {
+		var d documentOf
+		a.kind = kindDocument
+		err := l.ask(a, &name, &d)
 		data, rev = d.Data, d.Rev
 		return err
 	})
@@ -194,8 +196,10 @@ func (s *Store) Close() error {
 	if unsure {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
-		err = s.do(ctx, false, true, func(*owner, context.Context) error { return nil }, func(l *link, call context.Context) error {
-			return l.flush(call)
+		err = s.do(ctx, true, func(*owner) error { return nil }, func(l *link, a asking) error {
+			var nothing struct{}
+			a.kind = kindFlush
+			return l.ask(a, &nothing, &nothing)
 		})
 	}
 	s.mu.Lock()

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net"
 	"reflect"
+	"slices"
+	"sync"
 	"time"
 
 	"toolguard.dev/toolguard"
@@ -43,6 +45,7 @@ const (
 
 	kindDone  // the answer
 	kindError // a sentinel's place and a text
+	kindAway  // never sent: none came in time
 )
 
 // eventsOf is a request for events, documentOf the answer to one for a document, and stamps the answer to a write.
@@ -92,9 +95,18 @@ func (h *hello) fits() error {
 	return nil
 }
 
+// used are frames that were sent, to be used again.
+var used sync.Pool
+
+const maxUsed = 64 << 10 // bytes of a frame that is worth keeping
+
 // newFrame begins a frame with room for so many bytes; seal ends it.
 func newFrame(id uint64, kind byte, room int) []byte {
-	b := make([]byte, headSize, headSize+room)
+	b := make([]byte, 0)
+	if f, ok := used.Get().(*[]byte); ok {
+		b = *f
+	}
+	b = slices.Grow(b[:0], headSize+room)[:headSize]
 	binary.BigEndian.PutUint64(b[4:], id)
 	b[12] = kind
 	return b
@@ -107,19 +119,30 @@ func seal(b []byte) []byte {
 
 // readFrame reads one frame whose body has at most limit bytes.
 func readFrame(r *bufio.Reader, limit int) (id uint64, kind byte, body string, err error) {
-	var head [headSize]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
+	head, err := r.Peek(headSize)
+	if err != nil {
 		return 0, 0, "", err
 	}
-	n := int64(binary.BigEndian.Uint32(head[:])) - (headSize - 4)
+	n := int64(binary.BigEndian.Uint32(head)) - (headSize - 4)
 	if n < 0 || n > int64(limit) {
 		return 0, 0, "", fmt.Errorf("a frame of %d bytes: %w", n, errDamaged)
+	}
+	id, kind = binary.BigEndian.Uint64(head[4:]), head[12]
+	if _, err := r.Discard(headSize); err != nil {
+		return 0, 0, "", err
+	}
+	if text, err := r.Peek(int(n)); err == nil { // it fits into the reader's buffer
+		body = string(text)
+		_, err := r.Discard(int(n))
+		return id, kind, body, err
+	} else if !errors.Is(err, bufio.ErrBufferFull) {
+		return 0, 0, "", err
 	}
 	text := make([]byte, n)
 	if _, err := io.ReadFull(r, text); err != nil {
 		return 0, 0, "", err
 	}
-	return binary.BigEndian.Uint64(head[4:]), head[12], string(text), nil
+	return id, kind, string(text), nil
 }
 
 func writeHello(c net.Conn, h hello) error {
@@ -152,6 +175,9 @@ func writeFrames(c net.Conn, frames <-chan []byte, stop <-chan struct{}) error {
 		}
 		if _, err := w.Write(f); err != nil {
 			return err
+		}
+		if f[12] != kindLazy && cap(f) <= maxUsed { // lazy ones may be sent once more
+			used.Put(&f)
 		}
 		if len(frames) == 0 {
 			return w.Flush()
