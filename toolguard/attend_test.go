@@ -3,6 +3,7 @@ package toolguard_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,8 +47,9 @@ func TestRecordedTooLateToBeSent(t *testing.T) {
 	inShared(t, func(w *world) {
 		w.tool(pay)
 		var late func() error
+		var back atomic.Bool
 		w.seam.away = func(wr *toolguard.Write, apply func() error) error {
-			if !wr.Dispatch {
+			if !wr.Dispatch || back.Load() {
 				return apply()
 			}
 			late = apply
@@ -58,7 +60,7 @@ func TestRecordedTooLateToBeSent(t *testing.T) {
 		if err := late(); err != nil {
 			t.Fatal(err)
 		}
-		w.seam.away = nil
+		back.Store(true)
 		w.wait(3 * time.Second)
 		w.sent(0)
 		w.want(w.call("pay", invoice, event("evt 1")), "fresh//succeeded")
@@ -72,8 +74,9 @@ func TestAnswerWhileTheLedgerIsAway(t *testing.T) {
 		t.Run(fmt.Sprint("made: ", made), func(t *testing.T) {
 			inShared(t, func(w *world) {
 				w.tool(pay)
+				var back atomic.Bool
 				w.seam.away = func(wr *toolguard.Write, apply func() error) error {
-					if wr.Dispatch {
+					if wr.Dispatch || back.Load() {
 						return apply()
 					}
 					if made {
@@ -85,7 +88,7 @@ func TestAnswerWhileTheLedgerIsAway(t *testing.T) {
 				}
 				r := w.send("pay", invoice, event("evt 1"))
 				w.want(r, "fresh/not_recorded")
-				w.seam.away = nil
+				back.Store(true)
 				w.wait(time.Minute)
 				if op := w.op(r.Verdict.Key); op.Status != toolguard.StatusSucceeded {
 					t.Errorf("the record says %s", op.Status)
