@@ -93,13 +93,17 @@ func Foreign(dir string) bool {
 	return some
 }
 
-// Discard removes a ledger that was made for nothing, but not its folder. It leaves one alone that another process holds.
-func Discard(dir string) error {
+// Discard removes a ledger that was made for nothing, but not its folder. It leaves one alone that another process holds,
+// and one of which unused, asked once nobody else can open it, says that it is of use; nil: it is of none.
+func Discard(dir string, unused func() bool) error {
 	l, err := takeLock(dir)
 	if err != nil {
 		return err
 	}
 	defer l.release()
+	if unused != nil && !unused() {
+		return nil
+	}
 	for _, name := range []string{formatFile, ledgerFile, dataFolder, lockFile} { // the lock last: until then nobody else begins
 		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
 			return fmt.Errorf("ledger: %w", err)

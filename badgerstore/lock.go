@@ -19,12 +19,13 @@ type lock struct{ file *os.File }
 
 // takeLock takes the lock of dir and writes down who holds it, or says who does.
 func takeLock(dir string) (*lock, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	path := filepath.Join(dir, lockFile)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("ledger: %w", err)
 	}
 	taken, err := flock(f)
-	if err == nil && !taken {
+	if err == nil && (!taken || !isFile(f, path)) { // or Discard has removed it in between
 		err = held(dir)
 	}
 	if err != nil {
@@ -40,6 +41,16 @@ func takeLock(dir string) (*lock, error) {
 		return nil, fmt.Errorf("ledger: %w", err)
 	}
 	return &lock{f}, nil
+}
+
+// isFile reports whether an open file is the one of that name still.
+func isFile(f *os.File, path string) bool {
+	a, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := os.Lstat(path)
+	return err == nil && os.SameFile(a, b)
 }
 
 func (l *lock) release() { l.file.Close() }

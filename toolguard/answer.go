@@ -315,6 +315,7 @@ func (g *Guard) verdict(v *visit, op *Operation, o Outcome, r Reason) Verdict {
 // event records one answered call.
 func (g *Guard) event(v *visit, verdict Verdict) {
 	w := &Write{Token: newToken(), Events: []Event{g.callEvent(v, verdict, time.Now())}}
+	w.Lazy = verdict.Reason == ReasonStoreUnavailable // a caller that waited for the ledger once does not wait again
 	if err := g.store.Commit(context.Background(), w); err != nil {
 		g.log.Error("a call was not recorded", "tool", v.Tool.Action(), "outcome", verdict.Outcome, "error", err)
 	}

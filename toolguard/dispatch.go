@@ -59,6 +59,9 @@ func (g *Guard) launch(ctx context.Context, t *Tool, op *Operation, w *Write, a 
 	}
 	if err := g.store.Commit(context.Background(), w); err != nil {
 		g.running.Done()
+		if errors.Is(err, ErrStoreAway) {
+			g.doubt(op.Key, attempt.N)
+		}
 		return nil, err
 	}
 	f := newFlight(op, d.Arguments, a.call)
@@ -271,15 +274,19 @@ func (g *Guard) land(t *Tool, f *flight, answer registry.Answer, class registry.
 		if op.Sent == f.attempt {
 			op.Waited = false
 		}
+		told := false
 		if a := op.attempt(f.attempt); a != nil {
-			a.Called = true
+			told, a.Called = a.Called, true
 		}
 		w := g.settling(t, op, f.arguments, ev, answer, now)
 		if w == nil {
+			if waits && told {
+				return nil // it was made, and only the acknowledgement was lost
+			}
 			w = g.write(op)
 		}
 		due, again := g.due(t, op)
-		if on = waits && again && due.Before(f.until); waits && !on {
+		if on = waits && again && due.Before(f.until); waits && !told && !on {
 			e := f.call
 			e.Time, e.Status, e.Attempt = now.UTC(), op.Status, f.attempt
 			e.Outcome, e.Reason = (&landing{op: op, class: class, recorded: true}).gets(true)
@@ -301,7 +308,7 @@ func (g *Guard) land(t *Tool, f *flight, answer registry.Answer, class registry.
 		return
 	}
 	g.log.Error("an answer was not recorded", "tool", t.Action(), "key", op.Key, "error", err)
-	if errors.Is(err, ErrStoreFull) {
+	if passes(err) {
 		g.running.Add(1)
 		go g.landAgain(t, f, build)
 	}
@@ -313,29 +320,6 @@ func (g *Guard) forget(f *flight) {
 	defer g.mu.Unlock()
 	if g.flights[f.out.op.Key] == f {
 		delete(g.flights, f.out.op.Key)
-	}
-}
-
-// landAgain tries until there is space again to record what is known only in memory. Until then duplicates meet the flight.
-func (g *Guard) landAgain(t *Tool, f *flight, build func(*Operation) *Write) {
-	defer g.running.Done()
-	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
-		select {
-		case <-g.closing:
-			return
-		case <-time.After(wait):
-		}
-		op := f.out.op.clone()
-		err := g.update(op.Key, build)
-		if errors.Is(err, ErrStoreFull) {
-			continue
-		}
-		if err != nil {
-			g.log.Error("an answer was not recorded", "tool", t.Action(), "key", op.Key, "error", err)
-			return
-		}
-		g.forget(f)
-		return
 	}
 }
 

@@ -12,6 +12,9 @@ var (
 	ErrStoreFull = errors.New("the ledger has too little space left")
 	// ErrStoreBroken: an earlier write failed, so no write is taken until the store was opened anew.
 	ErrStoreBroken = errors.New("the ledger had a write error and must be opened anew")
+	// ErrStoreAway: whoever holds the ledger did not answer in time. Whether a write was made is not known; later ones
+	// may go through.
+	ErrStoreAway = errors.New("the ledger does not answer")
 	// ErrStoreClosed: the store was given up.
 	ErrStoreClosed = errors.New("the ledger is closed")
 	// ErrClosed: the guard was closed and starts no attempt any more.

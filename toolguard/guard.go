@@ -32,6 +32,8 @@ type Guard struct {
 	flights map[string]*flight // by operation key
 	watched map[string]*flight // attempts of other processes that callers wait for
 	timers  map[string]*time.Timer
+	sitting map[string]int // calls that wait until they may send an operation again
+	doubted map[string]int // attempts whose record may be made yet, and which were not sent
 	running sync.WaitGroup // attempts whose outcome is not recorded
 	closing chan struct{}
 }
@@ -54,7 +56,8 @@ func Open(ctx context.Context, store Store, o *Options) (*Guard, error) {
 	}
 	g := &Guard{
 		store: store, log: o.Log, observe: o.Observe, process: o.Process,
-		tools: map[string]*Tool{}, flights: map[string]*flight{}, watched: map[string]*flight{}, timers: map[string]*time.Timer{}, closing: make(chan struct{}),
+		tools: map[string]*Tool{}, flights: map[string]*flight{}, watched: map[string]*flight{}, timers: map[string]*time.Timer{},
+		doubted: map[string]int{}, sitting: map[string]int{}, closing: make(chan struct{}),
 	}
 	if g.log == nil {
 		g.log = slog.Default()
@@ -67,6 +70,9 @@ func Open(ctx context.Context, store Store, o *Options) (*Guard, error) {
 	}
 	if err := Recover(ctx, store, alive); err != nil {
 		return nil, err
+	}
+	if o.Alive != nil {
+		go g.attend()
 	}
 	return g, nil
 }
@@ -239,7 +245,7 @@ func (g *Guard) guard(v *visit) *Result {
 			}
 		case actWait:
 			r.Unlock()
-			if d.at.After(v.until) || !g.sit(v, nil, d.at) {
+			if d.at.After(v.until) || !g.sitFor(v, d.op.Key, d.at) {
 				return g.reconciling(v, d.op)
 			}
 		}
@@ -260,9 +266,9 @@ func roomOf(e registry.Effect, f keyderive.Facts, action, subject, entity string
 // lane is a name made of parts that cannot run into each other.
 func lane(kind string, f keyderive.Facts, parts ...string) string {
 	var room [256]byte
-	text := keyderive.AppendString(append(room[:0], '['), kind)
+	text := keyderive.AppendCanonical(append(room[:0], '['), kind)
 	for _, part := range append([]string{f.Tenant, f.Workflow}, parts...) {
-		text = keyderive.AppendString(append(text, ','), part)
+		text = keyderive.AppendCanonical(append(text, ','), part)
 	}
 	return string(append(text, ']'))
 }
@@ -308,6 +314,21 @@ func (g *Guard) sit(v *visit, done <-chan struct{}, at time.Time) bool {
 	case <-v.ctx.Done():
 		return false
 	}
+}
+
+// sitFor waits until a call may send an operation again. Meanwhile that is the call's to do, and not pickUp's.
+func (g *Guard) sitFor(v *visit, key string, at time.Time) bool {
+	g.mu.Lock()
+	g.sitting[key]++
+	g.mu.Unlock()
+	defer func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.sitting[key]--; g.sitting[key] == 0 {
+			delete(g.sitting, key)
+		}
+	}()
+	return g.sit(v, nil, at)
 }
 
 // deliver records that a caller has an operation's result.

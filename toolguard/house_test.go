@@ -14,9 +14,10 @@ var house = map[string][]string{
 	"toolguard":             {"keyderive", "registry"},
 	"toolguard/storetest":   {"keyderive", "registry", "toolguard"},
 	"badgerstore":           {"toolguard"},
+	"sharedstore":           {"toolguard"},
 	"adapters/mcpguard":     {"keyderive", "registry", "toolguard"},
 	"cmd/mcp-server/config": {"adapters/mcpguard", "keyderive", "registry"},
-	"cmd/mcp-server":        {"adapters/mcpguard", "badgerstore", "cmd/mcp-server/config", "keyderive", "registry", "toolguard"},
+	"cmd/mcp-server":        {"adapters/mcpguard", "badgerstore", "cmd/mcp-server/config", "keyderive", "registry", "sharedstore", "toolguard"},
 	"evals":                 {"registry"},
 	"e2e":                   nil,
 }

@@ -24,7 +24,8 @@ type Store interface {
 	// which writes came; an error or conflict is dropped silently.
 	//
 	// ErrStoreFull means that nothing was written because space is short; a later try may succeed. ErrTooLarge, and an
-	// error that names what could not be read, mean that nothing was written either. After any other failure the
+	// error that names what could not be read, mean that nothing was written either. ErrStoreAway means that the outcome
+	// of this write is not known, and may not be decided yet; later writes may go through. After any other failure the
 	// outcome of this write is not known, and the store refuses every later write with ErrStoreBroken until it was
 	// opened anew; reads go on.
 	// The context bounds only the wait to be taken up: a write once begun is finished.

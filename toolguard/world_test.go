@@ -24,6 +24,7 @@ type world struct {
 	store *storetest.Memory
 	seam  *seam
 	g     *toolguard.Guard
+	alive func(process string) bool // nil: there are no other processes
 	tools map[string]*toolguard.Tool
 	specs []registry.Tool
 
@@ -58,6 +59,7 @@ func newWorld(t testing.TB) *world {
 type seam struct {
 	toolguard.Store
 	at   func(after bool)
+	away func(wr *toolguard.Write, apply func() error) error // in the place of the write
 	read func(q toolguard.Query)
 }
 
@@ -72,7 +74,12 @@ func (s *seam) Commit(ctx context.Context, wr *toolguard.Write) error {
 	if s.at != nil {
 		s.at(false)
 	}
-	err := s.Store.Commit(ctx, wr)
+	var err error
+	if apply := func() error { return s.Store.Commit(ctx, wr) }; s.away != nil {
+		err = s.away(wr, apply)
+	} else {
+		err = apply()
+	}
 	if s.at != nil {
 		s.at(true)
 	}
@@ -82,7 +89,7 @@ func (s *seam) Commit(ctx context.Context, wr *toolguard.Write) error {
 func (w *world) open() {
 	w.t.Helper()
 	w.seam = &seam{Store: w.store}
-	g, err := toolguard.Open(context.Background(), w.seam, &toolguard.Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	g, err := toolguard.Open(context.Background(), w.seam, &toolguard.Options{Alive: w.alive, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		w.t.Fatal(err)
 	}

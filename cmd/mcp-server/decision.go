@@ -63,7 +63,7 @@ func (p *program) opsRepeatCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "repeat KEY", Short: "Send an operation of unknown outcome again, or allow a done one to be done anew", Args: oneKey,
 		Long: "repeat orders what nothing else may: an unknown or escalated operation is sent again, the same bytes under the same key, by\n" +
-			"the next server that runs; after a final one, the next call is its next occurrence. Anything else is refused.\n" +
+			"a server that runs, or the next one; after a final one, the next call is its next occurrence. Anything else is refused.\n" +
 			"KEY may be the first letters of a key, at least 8.",
 		RunE: func(c *cobra.Command, args []string) error {
 			r.By = whoami()
@@ -123,7 +123,7 @@ func arrival(op *toolguard.Operation) (t time.Time) {
 func decided(op *toolguard.Operation, verdict string) string {
 	switch {
 	case !op.Status.Final() && op.Ordered != nil:
-		what := "ordered to be sent again, the same bytes under the same key, by the next server that runs"
+		what := "ordered to be sent again, the same bytes under the same key, by the server that runs, or the next one"
 		if at := arrival(op); time.Now().Before(at) {
 			what += ", not before " + stamp(at)
 		}

@@ -13,30 +13,46 @@ import (
 	"time"
 
 	"toolguard.dev/badgerstore"
+	"toolguard.dev/sharedstore"
 	"toolguard.dev/toolguard"
 )
 
-// openLedger opens the ledger to serve from, and makes one where nothing is in the way. undo takes back, once the ledger
-// is closed, one that was made; nil: it was there.
-func (p *program) openLedger(dir string) (store *badgerstore.Store, undo func() error, err error) {
+// openLedger opens the ledger to serve from, together with the other processes that do, and makes one where nothing is in
+// the way. undo takes back, once the ledger is closed, one that was made and that nobody else has joined; nil: it was there.
+func (p *program) openLedger(ctx context.Context, dir string) (store *sharedstore.Store, undo func() error, err error) {
 	if badgerstore.Foreign(dir) {
 		return nil, nil, usage{fmt.Errorf("%s is no ledger, and not empty: name another folder with --data%s", dir, below(dir))}
 	}
-	if !badgerstore.Exists(dir) {
-		_, err := os.Lstat(dir)
-		undo = func() error {
-			discarded := badgerstore.Discard(dir)
-			if errors.Is(err, fs.ErrNotExist) {
-				_ = os.Remove(dir) // not if anything else came into it
-			}
-			return discarded
-		}
+	_, missing := os.Lstat(dir)
+	made := !badgerstore.Exists(dir)
+	if store, err = p.share(ctx, dir); err != nil || !made {
+		return store, nil, err
 	}
-	store, err = badgerstore.Open(dir, &badgerstore.Options{Log: p.log()})
-	return store, undo, err
+	return store, func() error {
+		err := badgerstore.Discard(dir, store.Vanish)
+		if errors.Is(missing, fs.ErrNotExist) {
+			_ = os.Remove(dir) // not if anything else came into it
+		}
+		if errors.Is(err, badgerstore.ErrLocked) {
+			return nil // others have it now
+		}
+		return err
+	}, nil
 }
 
-// withLedger runs something on a ledger that is there already and that nobody serves from.
+// isEmpty reports whether a ledger is known to hold nothing.
+func isEmpty(s toolguard.Store) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	page, err := s.Operations(ctx, toolguard.Query{All: true, Limit: 1})
+	if err != nil || len(page.Operations) > 0 {
+		return false
+	}
+	events, err := s.Events(ctx, 0, 1)
+	return err == nil && len(events) == 0
+}
+
+// withLedger runs something on a ledger that is there already, whether somebody serves from it or not.
 func (p *program) withLedger(ctx context.Context, do func(toolguard.Store) error) (err error) {
 	dir, err := p.findLedger()
 	if err != nil {
@@ -45,18 +61,31 @@ func (p *program) withLedger(ctx context.Context, do func(toolguard.Store) error
 	if !badgerstore.Exists(dir) {
 		return fmt.Errorf("there is no ledger in %s%s", dir, below(dir))
 	}
-	store, err := badgerstore.Open(dir, &badgerstore.Options{Log: p.log()})
-	if errors.Is(err, badgerstore.ErrLocked) {
-		return fmt.Errorf("%w; end it first", err)
-	}
+	store, err := p.share(ctx, dir)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	if err := toolguard.Recover(ctx, store, nil); err != nil {
+	if err := toolguard.Recover(ctx, store, store.Alive); err != nil {
 		return err
 	}
 	return do(store)
+}
+
+// share opens a ledger that other processes may have open, too.
+func (p *program) share(ctx context.Context, dir string) (*sharedstore.Store, error) {
+	return sharedstore.Open(ctx, dir, &sharedstore.Options{
+		OpenOwner: func() (toolguard.Store, error) {
+			s, err := badgerstore.Open(dir, &badgerstore.Options{Log: p.log()})
+			if err != nil {
+				return nil, err // and no store that is not nil and holds nil
+			}
+			return s, nil
+		},
+		Held: badgerstore.ErrLocked,
+		Died: func(ctx context.Context, s *sharedstore.Store) error { return toolguard.Recover(ctx, s, s.Alive) },
+		Log:  p.log(),
+	})
 }
 
 // maxNamed is how many of many things a message names.

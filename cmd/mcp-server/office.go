@@ -224,10 +224,13 @@ func add[A any](o *office, s *server.MCPServer, t mcp.Tool, do func(A) (any, err
 	})
 }
 
-// do does one thing at a time, and returns its result as JSON.
+// do does one thing at a time, with the books as the offices of other servers left them, and returns its result as JSON.
 func (o *office) do(do func() (any, error), read bool) (json.RawMessage, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if b, err := readBooks(o.file); err == nil {
+		o.books = b
+	}
 	result, err := do()
 	if err != nil {
 		return nil, err

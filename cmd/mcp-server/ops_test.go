@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"toolguard.dev/toolguard"
 )
@@ -159,7 +160,7 @@ func TestOpsResolveNotApplied(t *testing.T) {
 		t.Errorf("before the deadline: exit %d, %s", code, errs)
 	}
 	out := d.good("ops", "resolve", key, "--verdict", "not_applied", "--force", "--data", "ledger")
-	if !strings.Contains(out, ": ordered to be sent again, the same bytes under the same key, by the next server that runs, not before "+deadline+"\n") {
+	if !strings.Contains(out, ": ordered to be sent again, the same bytes under the same key, by the server that runs, or the next one, not before "+deadline+"\n") {
 		t.Error(out)
 	}
 }
@@ -263,21 +264,119 @@ func TestAsResult(t *testing.T) {
 	}
 }
 
-// While a server holds the ledger, a second process is told who does.
-func TestLedgerIsHeld(t *testing.T) {
+// The command line works while servers run, and two servers on one ledger know of each other's work.
+func TestLedgerIsShared(t *testing.T) {
 	d := newDesk(t)
 	c := d.office("")
-	for _, args := range []string{"ops list", "verify", "export", "report", "serve --sample"} {
-		out, errs, code := d.run(append(strings.Fields(args), "--data", "ledger")...)
-		if code != 1 || out != "" || !strings.Contains(errs, "held by process") || !strings.Contains(errs, "mcp-server serve") || len(lines(errs)) != 1 {
-			t.Errorf("%s: exit %d, stderr %s", args, code, errs)
+	first := d.call(c, "create_ticket", map[string]any{"title": "x"})
+	if first.Meta.Verdict.Outcome != toolguard.Fresh {
+		t.Fatalf("%+v", first)
+	}
+	if got := d.operations(); len(got) != 1 || got[0].Key != first.Meta.Verdict.Key {
+		t.Errorf("%d operations", len(got))
+	}
+	if out := d.good("verify", "--data", "ledger"); !strings.HasPrefix(out, "the audit is intact") {
+		t.Error(out)
+	}
+	if got := lines(d.good("export", "--data", "ledger")); len(got) < 3 {
+		t.Errorf("export: %v", got)
+	}
+	d.good("report", "--data", "ledger")
+	other := d.office("")
+	if a := d.call(other, "create_ticket", map[string]any{"title": "x"}); a.Meta.Verdict.Outcome != toolguard.Replayed || a.Meta.Verdict.Key != first.Meta.Verdict.Key {
+		t.Errorf("the same call in another process: %+v", a)
+	}
+	c.kill() // the owner of the ledger
+	if a := d.call(other, "create_ticket", map[string]any{"title": "x"}); a.Meta.Verdict.Outcome != toolguard.Replayed {
+		t.Errorf("after the owner's death: %+v", a)
+	}
+	if a := d.call(other, "create_ticket", map[string]any{"title": "y"}); a.Meta.Verdict.Outcome != toolguard.Fresh {
+		t.Errorf("after the owner's death: %+v", a)
+	}
+	d.good("verify", "--data", "ledger")
+	d.end(other)
+	d.good("verify", "--data", "ledger")
+}
+
+// When a server dies in the middle of a call, another one on the ledger finds that out by itself, whoever owns it.
+func TestDeathOfAnotherServer(t *testing.T) {
+	for _, ownerDies := range []bool{true, false} {
+		d := newDesk(t)
+		var dies, stays *client
+		if ownerDies {
+			dies, stays = d.office("hang:pay_invoice"), d.office("")
+		} else {
+			stays, dies = d.office(""), d.office("hang:pay_invoice")
+		}
+		if err := dies.begin("tools/call", map[string]any{"name": "pay_invoice", "arguments": invoiceOne}); err != nil {
+			t.Fatal(err)
+		}
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for deadline := time.Now().Add(20 * time.Second); ; <-tick.C {
+			if b, err := readBooks(filepath.Join(d.dir, "ledger", officeFile)); err == nil && len(b.Payments) == 1 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("nothing is paid")
+			}
+		}
+		dies.kill()
+		if a := d.call(stays, "pay_invoice", invoiceOne); a.Meta.Verdict.Outcome != toolguard.Escalated {
+			t.Errorf("owner dies: %v: %+v", ownerDies, a)
+		}
+		if n := len(d.books().Payments); n != 1 {
+			t.Errorf("%d payments", n)
+		}
+		d.end(stays)
+	}
+}
+
+// A decision by the command line takes effect in the servers that run: an order is carried out, a verdict is what the
+// next call gets.
+func TestDecisionWhileServing(t *testing.T) {
+	d := newDesk(t)
+	d.write("toolguard.yaml", `version: 1
+mcpServers:
+  office:
+    command: "@BINARY@"
+    args: [sample-office, --file, "@DIR@/office.json"]
+    env: {OFFICE_FAULT: "die:pay_invoice"}
+tools:
+  office/pay_invoice: {effect: write, once_per: [/invoice_id], timeout: 3s}
+`)
+	c := d.serve("serve", "--data", "ledger")
+	a := d.call(c, "pay_invoice", invoiceOne)
+	if a.Meta.Verdict.Outcome != toolguard.Escalated {
+		t.Fatalf("%+v", a)
+	}
+	key := a.Meta.Verdict.Key
+	d.good("ops", "repeat", key, "--force", "--data", "ledger")
+	paid := func() int {
+		b, _ := readBooks(filepath.Join(d.dir, officeFile))
+		return len(b.Payments)
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(30 * time.Second); paid() < 2; <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatal("the order is not carried out")
 		}
 	}
-	if a := d.call(c, "create_ticket", map[string]any{"title": "x"}); a.Meta.Verdict.Outcome != toolguard.Fresh {
-		t.Errorf("the holder was disturbed: %+v", a)
+	status := func() toolguard.Status { return d.operations()[0].Status }
+	for deadline := time.Now().Add(30 * time.Second); status() != toolguard.StatusEscalated; <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("the operation is %s", status())
+		}
+	}
+	d.good("ops", "resolve", key, "--verdict", "applied", "--result", `{"payment_id":"PAY-2"}`, "--data", "ledger")
+	if a := d.call(c, "pay_invoice", invoiceOne); a.Meta.Verdict.Outcome != toolguard.Replayed || !strings.Contains(a.text(), "PAY-2") {
+		t.Errorf("after the verdict: %+v", a)
 	}
 	d.end(c)
-	d.good("verify", "--data", "ledger")
+	if n := paid(); n != 2 {
+		t.Errorf("%d payments: the lost one and the ordered one", n)
+	}
 }
 
 func TestAudit(t *testing.T) {

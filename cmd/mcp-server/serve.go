@@ -129,18 +129,19 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 	if s.config.Observe {
 		log.Warn("mode: observe: every call is sent, also one that was done before; what would have been held back is only recorded")
 	}
-	store, undo, err := p.openLedger(s.ledger)
+	store, undo, err := p.openLedger(ctx, s.ledger)
 	if err != nil {
 		return err
 	}
 	serving := false
 	defer func() {
+		unused := undo != nil && !serving && isEmpty(store)
 		err = errors.Join(err, store.Close())
-		if undo != nil && !serving {
-			err = errors.Join(err, undo()) // nothing is in it
+		if unused {
+			err = errors.Join(err, undo())
 		}
 	}()
-	guard, err := toolguard.Open(ctx, store, &toolguard.Options{Observe: s.config.Observe, Log: log})
+	guard, err := toolguard.Open(ctx, store, &toolguard.Options{Observe: s.config.Observe, Log: log, Process: store.Process(), Alive: store.Alive})
 	if err != nil {
 		return err
 	}
