@@ -288,6 +288,13 @@ func TestModernUpstream(t *testing.T) {
 	}
 }
 
+func TestNewsBeforeTheHandshake(t *testing.T) {
+	w := newWorld(t, nil, "early")
+	if problems := w.gateway.Problems(); len(problems) > 0 || len(w.gateway.Tools()) == 0 {
+		t.Errorf("%d tools, problems %v", len(w.gateway.Tools()), problems)
+	}
+}
+
 func TestInstructionsAndIdentity(t *testing.T) {
 	w := newWorld(t, &mcpguard.GatewayOptions{Version: "0.9"}, "normal")
 	got := w.client().initialize()

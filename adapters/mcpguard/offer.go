@@ -43,8 +43,9 @@ func (g *Gateway) follow(ctx context.Context, s *source, several bool) {
 			done()
 			return
 		case <-s.relist:
-			g.refresh(ctx, s, several)
-			tried()
+			if g.refresh(ctx, s, several) {
+				tried()
+			}
 		}
 	}
 }
@@ -67,14 +68,18 @@ func (g *Gateway) note(s *source, problems []Problem) {
 	}
 }
 
-// refresh lists an upstream's tools and changes the offers accordingly.
-func (g *Gateway) refresh(ctx context.Context, s *source, several bool) {
+// refresh lists an upstream's tools and changes the offers accordingly. It reports false if the upstream is not up: it
+// may say that its tools changed before it has answered the handshake, and they are listed when it has.
+func (g *Gateway) refresh(ctx context.Context, s *source, several bool) bool {
 	list, err := s.Tools(ctx)
+	if errors.Is(err, registry.ErrNotSent) {
+		return false
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			g.note(s, []Problem{{Server: s.Name(), Err: err}})
 		}
-		return
+		return true
 	}
 	stands := s.stands()
 	g.offering.Lock()
@@ -134,6 +139,7 @@ func (g *Gateway) refresh(ctx context.Context, s *source, several bool) {
 	if len(fresh) > 0 {
 		g.server.AddTools(fresh...)
 	}
+	return true
 }
 
 // withdraw takes back the offers of an upstream that are not kept.

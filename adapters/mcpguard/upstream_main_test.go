@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"toolguard.dev/adapters/mcpguard"
 )
@@ -128,6 +129,10 @@ func (s *toolServer) handle(c rpcCall) {
 		if s.mode == "modern" {
 			say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no handshake here"}}`, c.ID)
 			return
+		}
+		if s.mode == "early" { // has news before it has answered the handshake
+			say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+			<-time.After(300 * time.Millisecond)
 		}
 		say("starting up, please wait") // no message: must be skipped
 		s.result(c, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"logging":{}},"serverInfo":{"name":"books","title":"Books","version":"1.2"},"instructions":"Pay with care."}`)
