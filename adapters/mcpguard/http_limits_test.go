@@ -59,6 +59,8 @@ func TestHTTPRefusals(t *testing.T) {
 		"no version":        {body: `{"id":1,"method":"ping"}`, status: 400, says: `"code":-32600`},
 		"odd id":            {body: `{"jsonrpc":"2.0","id":[],"method":"ping"}`, status: 400, says: `"code":-32600`},
 		"twice the name":    {body: `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"noisy","name":"exotic"}}`, status: 200, says: `"code":-32602`},
+		"_meta twice":       {body: `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"noisy","arguments":{},"_meta":{"a":{"b":1,"b":2}}}}`, status: 200, says: `"message":"_meta cannot be read: `},
+		"too deep":          {body: `{"jsonrpc":"2.0","id":71,"method":"tools/call","params":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, status: 400, says: `"id":71,`},
 		"too long":          {body: `"` + strings.Repeat("x", 1000) + `"`, status: 413},
 		"put":               {method: "PUT", status: 405},
 		"options":           {method: "OPTIONS", status: 405},
