@@ -60,7 +60,6 @@ func TestHTTPRefusals(t *testing.T) {
 		"odd id":            {body: `{"jsonrpc":"2.0","id":[],"method":"ping"}`, status: 400, says: `"code":-32600`},
 		"twice the name":    {body: `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"noisy","name":"exotic"}}`, status: 200, says: `"code":-32602`},
 		"_meta twice":       {body: `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"noisy","arguments":{},"_meta":{"a":{"b":1,"b":2}}}}`, status: 200, says: `"message":"_meta cannot be read: `},
-		"too deep":          {body: `{"jsonrpc":"2.0","id":71,"method":"tools/call","params":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, status: 400, says: `"id":71,`},
 		"too long":          {body: `"` + strings.Repeat("x", 1000) + `"`, status: 413},
 		"put":               {method: "PUT", status: 405},
 		"options":           {method: "OPTIONS", status: 405},
@@ -345,4 +344,18 @@ func TestHTTPShutdownDoesNotWaitForEver(t *testing.T) {
 	direct.initialize()
 	direct.tool("get_release", `{}`)
 	direct.tool("hang", `{}`).is(t, "replayed/done")
+}
+
+// A request that is nested too deeply is refused under its own id.
+func TestHTTPTooDeep(t *testing.T) {
+	w := newWorld(t, nil, "normal")
+	s := w.site(nil)
+	b := s.browser(false)
+	r, err := b.send(t.Context(), `{"jsonrpc":"2.0","id":71,"method":"ping","params":{"x":`+strings.Repeat("[", 2000)+strings.Repeat("]", 2000)+`}}`, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := body(t, r); r.StatusCode != http.StatusBadRequest || !strings.Contains(text, `"id":71,`) || !strings.Contains(text, "nested too deeply") {
+		t.Errorf("%d: %s", r.StatusCode, text)
+	}
 }
