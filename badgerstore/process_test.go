@@ -30,6 +30,10 @@ func TestMain(m *testing.M) {
 		err = hold(os.Args[2])
 	case len(os.Args) == 3 && os.Args[1] == "close":
 		err = closeOn(os.Args[2])
+	case len(os.Args) == 4 && os.Args[1] == "fill":
+		if err = fill(os.Args[2], os.Args[3]); err == nil {
+			os.Exit(0)
+		}
 	case len(os.Args) == 6 && os.Args[1] == "write":
 		err = writeOn(os.Args[2], os.Args[3], os.Args[4], os.Args[5])
 	default:
