@@ -117,16 +117,19 @@ func (g *Guard) landAgain(t *Tool, f *flight, build func(*Operation) *Write) {
 			return
 		case <-time.After(wait):
 		}
-		op := f.out.op.clone()
-		err := g.update(op.Key, build)
+		key := f.out.op.Key
+		err := g.update(key, build)
 		if passes(err) {
 			continue
 		}
 		if err != nil {
-			g.log.Error("an answer was not recorded", "tool", t.Action(), "key", op.Key, "error", err)
+			g.log.Error("an answer was not recorded", "tool", t.Action(), "key", key, "error", err)
 			return
 		}
 		g.forget(f)
+		if op, err := g.load(key); err == nil {
+			g.schedule(t, op)
+		}
 		return
 	}
 }

@@ -269,7 +269,7 @@ func (g *Guard) land(t *Tool, f *flight, answer registry.Answer, class registry.
 	f.mu.Unlock()
 
 	ev := evidenceOf(f.attempt, class, finished)
-	on := false
+	on, first := false, true
 	build := func(op *Operation) *Write {
 		if op.Sent == f.attempt {
 			op.Waited = false
@@ -286,7 +286,7 @@ func (g *Guard) land(t *Tool, f *flight, answer registry.Answer, class registry.
 			w = g.write(op)
 		}
 		due, again := g.due(t, op)
-		if on = waits && again && due.Before(f.until); waits && !told && !on {
+		if on = first && waits && again && due.Before(f.until); waits && !told && !on {
 			e := f.call
 			e.Time, e.Status, e.Attempt = now.UTC(), op.Status, f.attempt
 			e.Outcome, e.Reason = (&landing{op: op, class: class, recorded: true}).gets(true)
@@ -295,6 +295,7 @@ func (g *Guard) land(t *Tool, f *flight, answer registry.Answer, class registry.
 		return w
 	}
 	err := g.commit(op, build)
+	first = false // a caller whose attempt was not recorded is answered, and does not wait on
 	f.out = landing{op: op, answer: answer, class: class, recorded: err == nil, on: on && err == nil, seq: g.arrivals.Load()}
 	g.rooms.landed(roomOf(op.Effect, op.Facts, op.Action, op.Subject, op.Entity), f)
 	if err == nil {
