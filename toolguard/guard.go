@@ -266,9 +266,9 @@ func roomOf(e registry.Effect, f keyderive.Facts, action, subject, entity string
 // lane is a name made of parts that cannot run into each other.
 func lane(kind string, f keyderive.Facts, parts ...string) string {
 	var room [256]byte
-	text := keyderive.AppendCanonical(append(room[:0], '['), kind)
+	text := keyderive.AppendString(append(room[:0], '['), kind)
 	for _, part := range append([]string{f.Tenant, f.Workflow}, parts...) {
-		text = keyderive.AppendCanonical(append(text, ','), part)
+		text = keyderive.AppendString(append(text, ','), part)
 	}
 	return string(append(text, ']'))
 }
