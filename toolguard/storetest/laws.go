@@ -378,6 +378,15 @@ func law10(c *court) {
 	c.tool("pay", oncePerInvoice)
 	var mu sync.Mutex
 	keys := map[string]string{}
+	durable := map[string]bool{} // whose success was given to the store as a write that is durable when it returns
+	c.store.before = func(w *toolguard.Write) error {
+		if op := w.Operation; op != nil && !w.Lazy && op.Status == toolguard.StatusSucceeded {
+			mu.Lock()
+			defer mu.Unlock()
+			durable[op.Key] = true
+		}
+		return nil
+	}
 	var wg sync.WaitGroup
 	for i := range 50 {
 		wg.Go(func() {
@@ -386,6 +395,9 @@ func law10(c *court) {
 			mu.Lock()
 			defer mu.Unlock()
 			keys[event] = r.Verdict.Key
+			if !durable[r.Verdict.Key] {
+				c.Errorf("%s was acknowledged before it was durable", event)
+			}
 		})
 	}
 	wg.Wait()
