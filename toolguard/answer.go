@@ -54,11 +54,8 @@ func (g *Guard) reconciling(v *visit, op *Operation) *Result {
 
 // join waits for an attempt that another call started.
 func (g *Guard) join(v *visit, f *flight) *Result {
-	if v.Input != nil && f.reply(v.Input) {
-		// The caller answers what the tool asked for: the same attempt goes on.
-		f.enter()
-		return g.await(v, f, false)
-	}
+	// A caller that answers what the tool asked for goes on with the same attempt, and gets the tool's answer as its own.
+	v.continues = v.Input != nil && f.reply(v.Input)
 	f.enter()
 	return g.await(v, f, false)
 }
@@ -108,7 +105,7 @@ func (g *Guard) left(v *visit, f *flight, owner bool, question registry.Answer) 
 // landed gives a caller the answer of an attempt it waited for.
 func (g *Guard) landed(v *visit, f *flight, owner bool) *Result {
 	out := &f.out
-	outcome, reason := out.gets(owner)
+	outcome, reason := out.gets(owner || v.continues)
 	op := out.op
 	verdict := g.verdict(v, op, outcome, reason)
 	verdict.Attempt = f.attempt
@@ -120,11 +117,11 @@ func (g *Guard) landed(v *visit, f *flight, owner bool) *Result {
 	if out.class.Outcome == registry.Succeeded && out.recorded {
 		delivered = op
 	}
-	switch {
-	case !owner:
-		g.event(v, verdict)
-	case !out.recorded:
+	if !out.recorded && (owner || v.continues) {
 		verdict.Status = StatusUnknown
+	}
+	if !owner {
+		g.event(v, verdict)
 	}
 	if g.observe && (answer.Result != nil || answer.Error != nil) {
 		return g.result(verdict, answer, "", delivered)

@@ -206,7 +206,7 @@ func (s *situation) set() decision {
 	for _, o := range s.others {
 		switch o.op.Status {
 		case StatusDispatching:
-			return decision{act: actQueue, op: o.op}
+			return decision{act: actQueue, op: o.op, digest: o.digest}
 		case StatusUnknown, StatusEscalated:
 			if !o.op.gone() {
 				return decision{act: actAnswer, op: o.op, outcome: Pending, reason: ReasonReconciling, at: o.op.deadline()}

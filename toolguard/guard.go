@@ -111,6 +111,8 @@ type visit struct {
 	room    string // names what only one call at a time may decide about
 	arrived uint64
 	until   time.Time // how long the caller waits
+
+	continues bool // it brought what the tool had asked for
 }
 
 // Do answers one call: with the tool's own answer, with the recorded one, or with what stands in the way. It
@@ -240,6 +242,9 @@ func (g *Guard) guard(v *visit) *Result {
 		case actQueue:
 			f := g.flightOf(r, d.op)
 			r.Unlock()
+			if _, question := f.question(); question != nil && d.digest == d.op.Digest {
+				return g.join(v, f) // or it would wait for what it may be bringing
+			}
 			if !g.sit(v, f.done, time.Time{}) {
 				return g.answer(v, decision{op: d.op, digest: d.digest, outcome: Pending, reason: ReasonInProgress})
 			}

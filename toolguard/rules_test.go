@@ -321,9 +321,40 @@ func TestRule(t *testing.T) {
 			}
 			w.sent(1)
 			r = w.call("pay", invoice, event("evt 1"), func(c *toolguard.Call) { c.Input = json.RawMessage(`{"a":1}`) })
-			if r.Answer.Text() != "ok" {
+			w.want(r, "fresh//succeeded")
+			if r.Answer.Text() != "ok" || r.Text != "" {
 				w.t.Errorf("got %+v %s", r.Verdict, r.Text)
 			}
+			w.sent(2)
+			w.had(1)
+		}},
+		{"a refusal of what the tool had asked for is told in the tool's words", func(w *world) {
+			w.next(func(w *world, ctx context.Context, d *registry.Dispatch, effect func()) (registry.Answer, error) {
+				return registry.Answer{Result: json.RawMessage(`{"content":[],"resultType":"input_required","inputRequests":{"a":{}}}`)}, nil
+			}, func(w *world, ctx context.Context, d *registry.Dispatch, effect func()) (registry.Answer, error) {
+				return registry.Answer{Error: &registry.ProtocolError{Code: -32602, Message: "not my state"}}, nil
+			})
+			w.send("pay", invoice, event("evt 1"))
+			r := w.call("pay", invoice, event("evt 1"), func(c *toolguard.Call) { c.Input = json.RawMessage(`{"requestState":"x"}`) })
+			w.want(r, "fresh//failed")
+			if r.Answer.Error == nil || r.Answer.Error.Message != "not my state" || r.Text != "" {
+				w.t.Errorf("got %+v %q", r.Answer, r.Text)
+			}
+			w.had(0)
+		}},
+		{"a state-setting tool's question is asked again and answered", func(w *world) {
+			w.next(func(w *world, ctx context.Context, d *registry.Dispatch, effect func()) (registry.Answer, error) {
+				return registry.Answer{Result: json.RawMessage(`{"content":[],"resultType":"input_required","inputRequests":{"a":{}}}`)}, nil
+			})
+			for range 2 {
+				r := w.send("set", `{"path":"p","value":1}`)
+				w.want(r, "pending/in_progress/dispatching")
+				if !strings.Contains(string(r.Answer.Result), "input_required") {
+					w.t.Errorf("the question: %s", r.Answer.Result)
+				}
+			}
+			w.sent(1)
+			w.want(w.call("set", `{"path":"p","value":1}`, func(c *toolguard.Call) { c.Input = json.RawMessage(`{"a":1}`) }), "fresh//succeeded")
 			w.sent(2)
 			w.had(1)
 		}},
