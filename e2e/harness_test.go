@@ -39,6 +39,8 @@ func TestMain(m *testing.M) {
 			os.Exit(tapMain(os.Args[2]))
 		case "stub":
 			os.Exit(stubMain())
+		case "fixture":
+			os.Exit(fixtureMain(os.Args[2]))
 		}
 	}
 	flag.Parse()
@@ -114,9 +116,10 @@ var nodeOnce = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	for _, name := range []string{
-		"@cyanheads/git-mcp-server", "@modelcontextprotocol/client", "@modelcontextprotocol/inspector",
-		"@modelcontextprotocol/sdk", "@modelcontextprotocol/server-everything",
+		"@cyanheads/git-mcp-server", "@modelcontextprotocol/client", "@modelcontextprotocol/conformance",
+		"@modelcontextprotocol/inspector", "@modelcontextprotocol/sdk", "@modelcontextprotocol/server-everything",
 		"@modelcontextprotocol/server-filesystem", "@modelcontextprotocol/server-memory",
+		"@notionhq/notion-mcp-server", "@zereight/mcp-gitlab", "enhanced-postgres-mcp-server",
 	} {
 		var have struct {
 			Version string `json:"version"`
