@@ -2,8 +2,19 @@ package keyderive
 
 import (
 	"fmt"
+	"strings"
+	"unicode"
 	"unicode/utf8"
 )
+
+// MaxFact is the longest value of a fact, in bytes, that [UsableFact] takes.
+const MaxFact = 1 << 10
+
+// UsableFact tells whether a value that came from outside may be a fact: UTF-8 of at most [MaxFact] bytes, without
+// control characters. "" may: it says that the fact is not known.
+func UsableFact(value string) bool {
+	return len(value) <= MaxFact && utf8.ValidString(value) && !strings.ContainsFunc(value, unicode.IsControl)
+}
 
 // Facts are what the runtime, never the model, knows about a call; "" means
 // not known. Values are compared byte for byte.

@@ -1,6 +1,9 @@
 package registry
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Conditions a caller may test for with errors.Is.
 var (
@@ -15,3 +18,12 @@ var (
 	// ErrPolicy: the policy does not fit the tool (a pointer its schema does not have, an expression that does not compile).
 	ErrPolicy = errors.New("policy")
 )
+
+// NotApplied marks a handler's error as proof that the tool did nothing: the result wraps [ErrNotApplied] and err. Any
+// other error of a handler leaves open what happened. nil stays nil.
+func NotApplied(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrNotApplied, err)
+}

@@ -24,6 +24,8 @@ type Tool struct {
 	Server string // the server's name in keys and policies
 	Name   string // the tool's own name, as the server spells it
 
+	Description string // what it is for, as a model is told; "" where its adapter lists the server's own words
+
 	InputSchema  json.RawMessage // JSON Schema as the server sent it; empty means any object
 	OutputSchema json.RawMessage // as the server sent it; empty means none was declared
 	Version      string          // what stands behind the tool (server name and version, command); part of the workflow version
@@ -56,6 +58,21 @@ type Dispatch struct {
 	// Sending is called right before the first byte leaves. An error means that it must not leave any more;
 	// the handler returns it as it is.
 	Sending func() error
+}
+
+// dispatchKey is where a context carries its attempt.
+type dispatchKey struct{}
+
+// WithDispatch returns a context that carries an attempt, for [DispatchFrom].
+func WithDispatch(ctx context.Context, d *Dispatch) context.Context {
+	return context.WithValue(ctx, dispatchKey{}, d)
+}
+
+// DispatchFrom returns the attempt that a handler's context belongs to, so that code below the handler can give the
+// key to a database or an API; false where ctx is no handler's. The attempt is not to be changed.
+func DispatchFrom(ctx context.Context) (*Dispatch, bool) {
+	d, ok := ctx.Value(dispatchKey{}).(*Dispatch)
+	return d, ok
 }
 
 // Answer is what a tool answered. Exactly one of Result and Error is set.

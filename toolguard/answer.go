@@ -254,7 +254,7 @@ func (g *Guard) read(v *visit, would *Verdict) *Result {
 	if would != nil {
 		d.Key = keyderive.KeyOf([]byte(newToken())) // no operation's: a downstream that honours keys has to have the effect
 	}
-	ctx, cancel := context.WithTimeout(v.ctx, cmpDuration(v.Tool.Policy.Timeout, registry.DefaultTimeout))
+	ctx, cancel := context.WithTimeout(handling(v.ctx, v.Facts), cmpDuration(v.Tool.Policy.Timeout, registry.DefaultTimeout))
 	defer cancel()
 	r := handle(ctx, v.Tool, d)
 	event := g.callEvent(v, verdict, time.Now())

@@ -114,7 +114,7 @@ type reply struct {
 
 // fly runs one attempt to its end: the tool's answer, or its deadline and then, late, the answer.
 func (g *Guard) fly(ctx context.Context, t *Tool, f *flight, d registry.Dispatch, deadline time.Time) {
-	ctx, cancel := context.WithDeadline(ctx, deadline)
+	ctx, cancel := context.WithDeadline(handling(ctx, f.facts), deadline)
 	defer cancel()
 	unknown := func(says string) registry.Classification {
 		return registry.Classification{Outcome: registry.Unknown, Sent: true, Says: says}
@@ -165,7 +165,7 @@ func handle(ctx context.Context, t *Tool, d registry.Dispatch) (r reply) {
 			return reply{err: fmt.Errorf("%w: %w", registry.ErrNotSent, err)}
 		}
 	}
-	answer, err := t.Handler(ctx, &d)
+	answer, err := t.Handler(registry.WithDispatch(ctx, &d), &d)
 	return reply{answer, err}
 }
 

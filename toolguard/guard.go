@@ -156,6 +156,9 @@ func (g *Guard) admit(v *visit) *Result {
 		return refuse(ReasonDenied, "")
 	}
 	args, err := keyderive.Parse(v.Arguments)
+	if err != nil && !json.Valid(v.Arguments) {
+		return g.refuse(v, ReasonInvalidArguments, plain(err)) // there is no form in which it could be sent, or observed
+	}
 	if v.Tool.Effective == registry.Read {
 		v.args = args
 		return nil // a read goes to its server as it is

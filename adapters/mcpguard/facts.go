@@ -6,17 +6,12 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"toolguard.dev/keyderive"
 )
 
 // contextMember is the member of a request's _meta in which a host may send runtime facts.
 const contextMember = "dev.toolguard/context"
-
-// maxFact is the longest value of a fact, in bytes.
-const maxFact = 1 << 10
 
 // Source is where one runtime fact comes from. Exactly one member is set; none means that the fact is not declared.
 type Source struct {
@@ -200,7 +195,7 @@ func scalar(v any) string {
 
 // usable is a value within the limits, else "": a fact that cannot be used did not come.
 func usable(v string) string {
-	if len(v) > maxFact || !utf8.ValidString(v) || strings.ContainsFunc(v, unicode.IsControl) {
+	if !keyderive.UsableFact(v) {
 		return ""
 	}
 	return v
