@@ -15,6 +15,7 @@ var house = map[string][]string{
 	"toolguard/storetest":   {"keyderive", "registry", "toolguard"},
 	"badgerstore":           {"toolguard"},
 	"sharedstore":           {"toolguard"},
+	"adapters/goguard":      {"registry", "toolguard"},
 	"adapters/mcpguard":     {"keyderive", "registry", "toolguard"},
 	"cmd/mcp-server/config": {"adapters/mcpguard", "keyderive", "registry"},
 	"cmd/mcp-server":        {"adapters/mcpguard", "badgerstore", "cmd/mcp-server/config", "keyderive", "registry", "sharedstore", "toolguard"},
