@@ -1,9 +1,6 @@
 package registry
 
-import (
-	"errors"
-	"fmt"
-)
+import "errors"
 
 // Conditions a caller may test for with errors.Is.
 var (
@@ -19,11 +16,15 @@ var (
 	ErrPolicy = errors.New("policy")
 )
 
-// NotApplied marks a handler's error as proof that the tool did nothing: the result wraps [ErrNotApplied] and err. Any
-// other error of a handler leaves open what happened. nil stays nil.
+// NotApplied marks a handler's error as proof that the tool did nothing: the result wraps [ErrNotApplied] and err, and
+// reads as err does. Any other error of a handler leaves open what happened. nil stays nil.
 func NotApplied(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: %w", ErrNotApplied, err)
+	return notApplied{err}
 }
+
+type notApplied struct{ error }
+
+func (e notApplied) Unwrap() []error { return []error{ErrNotApplied, e.error} }
