@@ -17,6 +17,7 @@ var house = map[string][]string{
 	"sharedstore":           {"toolguard"},
 	"adapters/goguard":      {"registry", "toolguard"},
 	"adapters/mcpguard":     {"keyderive", "registry", "toolguard"},
+	"adapters/openaiguard":  {"keyderive", "registry", "toolguard"},
 	"cmd/mcp-server/config": {"adapters/mcpguard", "keyderive", "registry"},
 	"cmd/mcp-server":        {"adapters/mcpguard", "badgerstore", "cmd/mcp-server/config", "keyderive", "registry", "sharedstore", "toolguard"},
 	"evals":                 {"registry"},
