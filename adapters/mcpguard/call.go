@@ -47,10 +47,16 @@ func newDoor(g *toolguard.Guard, s Sources, env func(string) string) *door {
 
 // call gives one call to the guard and returns what it got.
 func (d *door) call(ctx context.Context, t *toolguard.Tool, c *toolCall) *toolguard.Result {
-	facts, missing, conflict := d.sources.Gather(c.transport(), c.meta, c.headers, d.env, c.client)
+	facts, missing, conflict := d.gather(ctx, c)
 	return d.guard.Do(ctx, toolguard.Call{
 		Tool: t, Arguments: c.arguments, Facts: facts, Missing: missing, Conflict: conflict, Meta: c.meta, Input: c.input,
 	})
+}
+
+// gather collects what the runtime says about a call: with it, and in its Go context.
+func (d *door) gather(ctx context.Context, c *toolCall) (f keyderive.Facts, missing, conflict []string) {
+	f, missing, conflict = d.sources.Gather(c.transport(), c.meta, c.headers, d.env, c.client)
+	return f, missing, append(conflict, d.sources.carried(c.transport(), toolguard.FactsFrom(ctx), &f)...)
 }
 
 // handler takes the calls of one offer from mcp-go. Those of our own connections carry the message as it came, and

@@ -122,6 +122,30 @@ func (s Sources) Gather(transport string, meta json.RawMessage, headers http.Hea
 	return f, missing, conflict
 }
 
+// carried adds the facts that the Go context of a call carries, as far as they are not declared for the transport. It
+// names the declared ones that differ.
+func (s Sources) carried(transport string, from keyderive.Facts, to *keyderive.Facts) (conflict []string) {
+	if from == (keyderive.Facts{}) {
+		return nil
+	}
+	for name, known := range facts {
+		value, place := *known.field(&from), known.field(to)
+		source := s.Facts[name].Stdio
+		if transport == "http" {
+			source = s.Facts[name].HTTP
+		}
+		switch {
+		case value == "" || value == *place:
+		case source == (Source{}):
+			*place = value
+		case *place != "":
+			conflict = append(conflict, name)
+		}
+	}
+	slices.Sort(conflict)
+	return conflict
+}
+
 // incoming is what came with a call.
 type incoming struct {
 	meta    any

@@ -169,7 +169,7 @@ func (g *Gateway) makeOffer(ctx context.Context, s *source, o object, name, show
 		return nil, mcp.Tool{}, err
 	}
 	entry, err := registry.Compile(registry.Tool{
-		Server: s.Name(), Name: name, InputSchema: o.get("inputSchema"), OutputSchema: o.get("outputSchema"),
+		Server: s.Name(), Name: name, Description: o.text("description"), InputSchema: o.get("inputSchema"), OutputSchema: o.get("outputSchema"),
 		Version: stands, Effect: effect, EffectSource: from, Policy: policy,
 		Handler: s.handler(name, policy.DownstreamKey.Meta),
 	})

@@ -65,7 +65,7 @@ func (d *door) operationTyped(ctx context.Context, req mcp.CallToolRequest) (*mc
 
 // operation answers a call of the tool: within the caller's tenant and workflow, never beyond.
 func (d *door) operation(ctx context.Context, c *toolCall) json.RawMessage {
-	facts, missing, conflict := d.sources.Gather(c.transport(), c.meta, c.headers, d.env, c.client)
+	facts, missing, conflict := d.gather(ctx, c)
 	for _, name := range append(missing, conflict...) {
 		if name == "tenant" || name == "workflow" {
 			return textResult("NOT DONE. The runtime did not say, or not clearly, which "+name+" this is, so no operation can be shown.", true, nil)

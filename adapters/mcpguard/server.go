@@ -32,8 +32,10 @@ type Options struct {
 //	mcpServer.AddTools(guarded...)
 //
 // An error that a handler returns leaves open what it did, unless it wraps [registry.ErrNotApplied] (known not to
-// have done it) or [registry.ErrNotSent]; a panic does too. Handlers get the key of their operation in the request's
-// _meta, as dev.toolguard/key. Task support is taken off, because a task's outcome would go past the guard. A result
+// have done it) or [registry.ErrNotSent]; a panic does too. Handlers get the key of their operation and the number of
+// the attempt from [registry.DispatchFrom], and the key in the request's _meta, as dev.toolguard/key. Facts that the Go
+// context of a call carries ([toolguard.WithFacts], as a middleware may put there) count where Sources does not declare
+// them, and block the call where it does and they differ. Task support is taken off, because a task's outcome would go past the guard. A result
 // counts as delivered when a later guarded call comes in on the same session.
 func Guard(g *toolguard.Guard, o *Options, tools ...server.ServerTool) ([]server.ServerTool, error) {
 	if o == nil || o.Server == "" {
@@ -97,7 +99,7 @@ func (d *door) compileTyped(t server.ServerTool, o *Options, describe func(strin
 		return nil, err
 	}
 	return registry.Compile(registry.Tool{
-		Server: o.Server, Name: t.Tool.Name, InputSchema: raw.get("inputSchema"), OutputSchema: raw.get("outputSchema"),
+		Server: o.Server, Name: t.Tool.Name, Description: t.Tool.Description, InputSchema: raw.get("inputSchema"), OutputSchema: raw.get("outputSchema"),
 		Version: o.Version, Effect: effect, EffectSource: from, Policy: policy,
 		Handler: d.typedHandler(t, policy.DownstreamKey.Meta),
 	})
