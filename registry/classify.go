@@ -51,7 +51,7 @@ func (e *Entry) Classify(a Answer, err error, key string) Classification {
 //
 // Only proof makes [Failed]: an error that wraps [ErrNotSent] or [ErrNotApplied]; an answer that the policy's
 // not_applied recognises and its unknown does not; a JSON-RPC error -32700, -32600, -32601 or -32602, unless it
-// speaks of the output or of an effect; an error answer with a refusal word and no doubt ([RefusalWords],
+// speaks of the output or of an effect, or comes with an HTTP status from 500 on; an error answer with a refusal word and no doubt ([RefusalWords],
 // [DoubtWords], [EffectWords]), or, as the policy has it, any without doubt or none at all. A condition that fails
 // counts as unmatched for not_applied and as matched for unknown, except that it does not outweigh those four codes.
 // Where the downstream takes a key, an answer that the key was used with something else or is in use is never a
@@ -161,9 +161,10 @@ func (e *Entry) policyOutcome(act *activation, proven bool) Outcome {
 }
 
 // protocolRefusal tells whether the answer is a JSON-RPC error of one of the codes by which a request is not taken
-// on. Some servers use -32602 for what goes wrong after the tool has run, such as output that does not fit its schema.
+// on. Some servers use -32602 for what goes wrong after the tool has run, such as output that does not fit its schema;
+// under an HTTP status from 500 on, none of them proves anything.
 func protocolRefusal(a *Answer) bool {
-	if a.Error == nil || contains(spaced(a.Error.Message), outputWords) || happened(a.Error.Message) {
+	if a.Error == nil || a.Status >= 500 || contains(spaced(a.Error.Message), outputWords) || happened(a.Error.Message) {
 		return false
 	}
 	switch a.Error.Code {

@@ -123,6 +123,9 @@ func TestClassifyStatus(t *testing.T) {
 		{textAnswer("hm"), 400, registry.Unknown},
 		{textAnswer("maintenance"), 503, registry.Failed},
 		{registry.Answer{}, 400, registry.Unknown},
+		{protocolError(-32602, "no"), 400, registry.Failed},
+		{protocolError(-32602, "no"), 500, registry.Unknown},
+		{protocolError(-32000, "HTTP 404 Not Found: session not found"), 404, registry.Unknown},
 	} {
 		c.answer.Status = c.status
 		if got := e.Classify(c.answer, nil, ""); got.Outcome != c.want {

@@ -122,28 +122,35 @@ func clientName(ctx context.Context) string {
 	return ""
 }
 
-// handler sends the attempts of one tool to its server.
-func (s *source) handler(name, keyMeta string) registry.Handler {
+// handler sends the attempts of one tool to its server. raw is the tool as the server listed it.
+func (s *source) handler(name string, raw json.RawMessage, key registry.DownstreamKey) registry.Handler {
+	var tool *mcp.Tool
+	if s.server.URL != "" {
+		known := typed(raw, name)
+		tool = &known
+	}
 	return func(ctx context.Context, d *registry.Dispatch) (registry.Answer, error) {
-		params, err := callParams(name, keyMeta, d)
+		params, err := callParams(name, key.Meta, d)
 		if err != nil {
 			return registry.Answer{}, fmt.Errorf("%w: %w", registry.ErrNotSent, err)
 		}
 		x, _ := ctx.Value(exchangeKey{}).(*exchange)
 		defer s.calling.enter(x)()
-		result, problem, err := s.call(ctx, &request{
-			method: string(mcp.MethodToolsCall), params: params, meta: d.Meta, read: d.Operation == "", sending: d.Sending,
-		})
-		if err != nil {
-			return registry.Answer{}, err
+		r := &request{
+			method: string(mcp.MethodToolsCall), params: params, meta: d.Meta, tool: tool, read: d.Operation == "", sending: d.Sending,
 		}
-		if problem != nil {
-			return registry.Answer{Error: problem}, nil
+		if key.Header != "" && d.Key != "" {
+			r.header = http.Header{}
+			r.header.Set(key.Header, d.Key)
 		}
-		if _, err := parseObject(result); err != nil {
+		a, err := s.call(ctx, r)
+		if err != nil || a.Error != nil {
+			return a, err
+		}
+		if _, err := parseObject(a.Result); err != nil {
 			return registry.Answer{}, fmt.Errorf("%s answered with a result that cannot be read: %w", s.Name(), err)
 		}
-		return registry.Answer{Result: result}, nil
+		return a, nil
 	}
 }
 

@@ -78,45 +78,62 @@ type namedServer struct{ name, mode string }
 
 func newWorldOf(t *testing.T, o *mcpguard.GatewayOptions, servers ...namedServer) *world {
 	t.Helper()
+	w := newGuard(t)
+	var all []mcpguard.Server
+	for _, s := range servers {
+		all = append(all, w.command(s.name, s.mode))
+	}
+	w.open(o, all...)
+	return w
+}
+
+// newGuard is a world without a gateway as yet.
+func newGuard(t *testing.T) *world {
+	t.Helper()
 	w := &world{t: t, store: storetest.NewMemory(), folder: t.TempDir(), logs: &logs{make(chan string, 10_000)}}
-	log := slog.New(slog.NewTextHandler(w.logs, nil))
 	var err error
-	w.guard, err = toolguard.Open(t.Context(), w.store, &toolguard.Options{Log: log})
+	w.guard, err = toolguard.Open(t.Context(), w.store, &toolguard.Options{Log: w.log()})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return w
+}
+
+func (w *world) log() *slog.Logger {
+	return slog.New(slog.NewTextHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// open opens the gateway.
+func (w *world) open(o *mcpguard.GatewayOptions, servers ...mcpguard.Server) {
+	w.t.Helper()
 	if o == nil {
 		o = &mcpguard.GatewayOptions{}
 	}
-	o.Log = log
+	o.Log = w.log()
 	if o.Describe == nil {
 		o.Describe = describe
 	}
-	var commands []mcpguard.Command
-	for _, s := range servers {
-		commands = append(commands, w.command(s.name, s.mode))
-	}
-	w.gateway, err = mcpguard.OpenGateway(t.Context(), w.guard, commands, o)
+	var err error
+	w.gateway, err = mcpguard.OpenGateway(w.t.Context(), w.guard, servers, o)
 	if err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	w.t.Cleanup(func() {
 		_ = w.gateway.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := w.guard.Close(ctx); err != nil {
-			t.Error(err)
+			w.t.Error(err)
 		}
 	})
-	return w
 }
 
-func (w *world) command(name, mode string) mcpguard.Command {
+func (w *world) command(name, mode string) mcpguard.Server {
 	exe, err := os.Executable()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return mcpguard.Command{Name: name, Command: exe, Env: []string{"MCP_TEST_SERVER=" + mode, "MCP_TEST_FOLDER=" + w.folder, "GORACE=atexit_sleep_ms=0"}}
+	return mcpguard.Server{Name: name, Command: exe, Env: []string{"MCP_TEST_SERVER=" + mode, "MCP_TEST_FOLDER=" + w.folder, "GORACE=atexit_sleep_ms=0"}}
 }
 
 // describe lets callers wait only shortly for the tools that never answer.

@@ -53,7 +53,7 @@ func ExampleOpenGateway() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	gateway, err := mcpguard.OpenGateway(ctx, guard, []mcpguard.Command{
+	gateway, err := mcpguard.OpenGateway(ctx, guard, []mcpguard.Server{
 		{Name: "books", Command: "node", Args: []string{"books.js"}, Env: []string{"PATH=/usr/bin:/bin"}},
 	}, &mcpguard.GatewayOptions{
 		Sources: mcpguard.Sources{

@@ -87,7 +87,7 @@ type caller struct {
 // OpenGateway starts the upstreams and registers their tools with the guard. It waits until each has listed its
 // tools or failed to, at most GatewayOptions.StartTime; one that comes up later is offered then. The guard stays the
 // caller's to close, after [Gateway.Close].
-func OpenGateway(ctx context.Context, guard *toolguard.Guard, upstreams []Command, o *GatewayOptions) (*Gateway, error) {
+func OpenGateway(ctx context.Context, guard *toolguard.Guard, upstreams []Server, o *GatewayOptions) (*Gateway, error) {
 	g := &Gateway{
 		guard: guard, prefix: "toolguard-" + rand.Text() + "-", offers: map[string]*offer{}, problems: map[*source][]Problem{},
 		clients: map[*conn]bool{}, levels: map[*session]bool{}, callers: map[string]caller{},
@@ -152,7 +152,7 @@ func presume(_, tool string, annotations json.RawMessage) (registry.Effect, stri
 	return effect, from, registry.Policy{}, nil
 }
 
-func checkNames(upstreams []Command) error {
+func checkNames(upstreams []Server) error {
 	seen := map[string]bool{}
 	for _, c := range upstreams {
 		if c.Name == "" && len(upstreams) > 1 {
@@ -167,7 +167,7 @@ func checkNames(upstreams []Command) error {
 }
 
 // start starts one upstream.
-func (g *Gateway) start(c Command) (*source, error) {
+func (g *Gateway) start(c Server) (*source, error) {
 	s := &source{relist: make(chan struct{}, 1), listed: make(chan struct{})}
 	u, err := StartUpstream(c, &UpstreamOptions{
 		Log: g.log, Version: g.options.Version, Up: s.stale,

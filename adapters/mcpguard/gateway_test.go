@@ -316,7 +316,7 @@ func TestWrongConfiguration(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	if _, err := mcpguard.OpenGateway(t.Context(), nil, []mcpguard.Command{{Name: "a", Command: "x"}, {Name: "a", Command: "y"}}, nil); err == nil {
+	if _, err := mcpguard.OpenGateway(t.Context(), nil, []mcpguard.Server{{Name: "a", Command: "x"}, {Name: "a", Command: "y"}}, nil); err == nil {
 		t.Error("two servers of one name: no error")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"toolguard.dev/registry"
 )
@@ -29,17 +30,10 @@ const (
 	maxPages = 64
 )
 
-// handshake agrees on a protocol version with a child that was just started.
-func (u *Upstream) handshake(ctx context.Context, p *peer) (ServerInfo, error) {
-	info, problem, err := u.initialize(ctx, p)
-	if err == nil && problem != nil {
-		// It may be one that knows no handshake any more.
-		var modern ServerInfo
-		if modern, err = u.discover(ctx, p); err != nil {
-			return ServerInfo{}, fmt.Errorf("initialize was refused: %s (and %w)", problem.Message, err)
-		}
-		info = modern
-	}
+// handshake agrees on a protocol version with a server. The stateless one is tried first where a session would be
+// something to lose: over HTTP.
+func (u *Upstream) handshake(ctx context.Context, w wire, statelessFirst bool) (ServerInfo, error) {
+	info, err := u.agree(ctx, w, statelessFirst)
 	if err != nil {
 		return ServerInfo{}, err
 	}
@@ -49,22 +43,45 @@ func (u *Upstream) handshake(ctx context.Context, p *peer) (ServerInfo, error) {
 	return info, nil
 }
 
+func (u *Upstream) agree(ctx context.Context, w wire, statelessFirst bool) (ServerInfo, error) {
+	if statelessFirst {
+		info, err := u.discover(ctx, w)
+		if err == nil || errors.Is(err, registry.ErrNotSent) {
+			return info, err
+		}
+	}
+	info, problem, err := u.initialize(ctx, w)
+	switch {
+	case err != nil:
+		return ServerInfo{}, err
+	case problem == nil:
+		return info, nil
+	case statelessFirst:
+		return ServerInfo{}, fmt.Errorf("initialize was refused: %s", problem.Message)
+	}
+	// It may be one that knows no handshake any more.
+	if info, err = u.discover(ctx, w); err != nil {
+		return ServerInfo{}, fmt.Errorf("initialize was refused: %s (and %w)", problem.Message, err)
+	}
+	return info, nil
+}
+
 func (u *Upstream) clientInfo() json.RawMessage {
 	return encode(map[string]string{"name": "toolguard", "version": cmp.Or(u.options.Version, "0")})
 }
 
 // initialize is the handshake of the versions up to 2025-11-25.
-func (u *Upstream) initialize(ctx context.Context, p *peer) (ServerInfo, *registry.ProtocolError, error) {
+func (u *Upstream) initialize(ctx context.Context, w wire) (ServerInfo, *registry.ProtocolError, error) {
 	params := object{
 		{"protocolVersion", quote(legacyVersion)},
 		{"capabilities", json.RawMessage(`{}`)},
 		{"clientInfo", u.clientInfo()},
 	}
-	result, problem, err := p.call(ctx, &request{method: "initialize", params: params.raw(), read: true})
-	if err != nil || problem != nil {
-		return ServerInfo{}, problem, err
+	a, err := w.call(ctx, &request{method: "initialize", params: params.raw(), read: true})
+	if err != nil || a.Error != nil {
+		return ServerInfo{}, a.Error, err
 	}
-	o, err := parseObject(result)
+	o, err := parseObject(a.Result)
 	if err != nil {
 		return ServerInfo{}, nil, fmt.Errorf("initialize: %w", err)
 	}
@@ -72,39 +89,37 @@ func (u *Upstream) initialize(ctx context.Context, p *peer) (ServerInfo, *regist
 	if version == "" || version >= modernVersion {
 		return ServerInfo{}, &registry.ProtocolError{Message: fmt.Sprintf("it answered with protocol version %q", version)}, nil
 	}
-	p.send(bytesOfLine("notifications/initialized"))
+	if err := w.agreed(ctx, version); err != nil {
+		return ServerInfo{}, nil, fmt.Errorf("notifications/initialized: %w", err)
+	}
 	info := serverInfo(o, o.get("serverInfo"))
 	info.Protocol = version
 	u.mu.Lock()
 	level := u.level
 	u.mu.Unlock()
 	if info.logs() {
-		u.askLogLevel(ctx, p, level)
+		u.askLogLevel(ctx, w, level)
 	}
 	return info, nil, nil
 }
 
 // discover finds out about a server that speaks the stateless protocol.
-func (u *Upstream) discover(ctx context.Context, p *peer) (ServerInfo, error) {
-	ask := func(method string, params json.RawMessage) (object, error) {
-		r := &request{method: method, params: params, read: true}
-		params, err := u.modernParams(modernVersion, "", r)
-		if err != nil {
-			return nil, err
-		}
-		r.params = params
-		result, problem, err := p.call(ctx, r)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", method, err)
-		}
-		if problem != nil {
-			return nil, fmt.Errorf("%s was refused: %s", method, problem.Message)
-		}
-		return parseObject(result)
-	}
-	o, err := ask("server/discover", nil)
-	if err != nil {
+func (u *Upstream) discover(ctx context.Context, w wire) (ServerInfo, error) {
+	r := &request{method: "server/discover", read: true}
+	var err error
+	if r.params, err = u.modernParams(modernVersion, "", r); err != nil {
 		return ServerInfo{}, err
+	}
+	a, err := w.call(ctx, r)
+	if err != nil {
+		return ServerInfo{}, fmt.Errorf("server/discover: %w", err)
+	}
+	if a.Error != nil {
+		return ServerInfo{}, fmt.Errorf("server/discover was refused: %s", a.Error.Message)
+	}
+	o, err := parseObject(a.Result)
+	if err != nil {
+		return ServerInfo{}, fmt.Errorf("server/discover: %w", err)
 	}
 	var versions []string
 	_ = json.Unmarshal(o.get("supportedVersions"), &versions)
@@ -114,24 +129,45 @@ func (u *Upstream) discover(ctx context.Context, p *peer) (ServerInfo, error) {
 	meta, _ := parseObject(o.get("_meta"))
 	info := serverInfo(o, meta.get(eraPrefix+"serverInfo"))
 	info.Protocol = modernVersion
-	if capabilities, err := parseObject(info.Capabilities); err == nil {
-		if tools, err := parseObject(capabilities.get("tools")); err == nil && string(tools.get("listChanged")) == "true" {
-			go u.listen(p)
-		}
-	}
-	return info, nil
+	return info, w.agreed(ctx, modernVersion)
 }
 
-// listen keeps the stream open on which a stateless server reports changes of its tool list.
-func (u *Upstream) listen(p *peer) {
-	r := &request{method: "subscriptions/listen", params: json.RawMessage(`{"notifications":{"toolsListChanged":true}}`)}
-	params, err := u.modernParams(modernVersion, "", r)
-	if err == nil {
-		r.params = params
-		_, _, err = p.call(context.Background(), r) // answered when the stream ends: with the child
+// listen keeps the stream open on which a stateless server tells of changes, until ctx ends. What changed while it was
+// not open is found by looking again.
+func (u *Upstream) listen(ctx context.Context, w wire, info ServerInfo) {
+	wanted := object{}
+	if info.tells("tools") {
+		wanted = append(wanted, member{"toolsListChanged", json.RawMessage("true")})
 	}
+	if len(wanted) == 0 {
+		return
+	}
+	r := &request{method: "subscriptions/listen", params: object{{"notifications", wanted.raw()}}.raw(), read: true}
+	params, err := u.modernParams(modernVersion, "", r)
 	if err != nil {
-		u.log.Debug("no more news of the tool list from this MCP server process", "err", err)
+		return
+	}
+	r.params = params
+	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
+		began := time.Now()
+		a, err := w.call(ctx, r) // answered when the stream ends
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil && a.Error != nil {
+			u.log.Debug("no news from this MCP server", "err", a.Error.Message)
+			return
+		}
+		if time.Since(began) >= healthy {
+			backoff = firstBackoff
+		}
+		u.log.Debug("the stream of news ended; it is opened again", "err", err, "in", backoff)
+		select {
+		case <-time.After(backoff):
+			u.options.Up()
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -205,12 +241,6 @@ func (u *Upstream) Tools(ctx context.Context) ([]json.RawMessage, error) {
 		seen[cursor] = true
 	}
 	return nil, fmt.Errorf("tools/list: more than %d pages", maxPages)
-}
-
-// bytesOfLine is a notification without parameters, without its line end.
-func bytesOfLine(method string) []byte {
-	line := requestLine("", method, nil)
-	return line[:len(line)-1]
 }
 
 // fingerprint stands for a command line, which may hold secrets.

@@ -165,13 +165,13 @@ func (g *Gateway) makeOffer(ctx context.Context, s *source, o object, name, show
 	if err != nil {
 		return nil, mcp.Tool{}, err
 	}
-	if err := reachable(policy); err != nil {
+	if err := reachable(policy, s.server.URL != ""); err != nil {
 		return nil, mcp.Tool{}, err
 	}
 	entry, err := registry.Compile(registry.Tool{
 		Server: s.Name(), Name: name, Description: o.text("description"), InputSchema: o.get("inputSchema"), OutputSchema: o.get("outputSchema"),
 		Version: stands, Effect: effect, EffectSource: from, Policy: policy,
-		Handler: s.handler(name, policy.DownstreamKey.Meta),
+		Handler: s.handler(name, o.raw(), policy.DownstreamKey),
 	})
 	if err != nil {
 		return nil, mcp.Tool{}, err
@@ -188,9 +188,16 @@ func (g *Gateway) makeOffer(ctx context.Context, s *source, o object, name, show
 }
 
 // reachable refuses a policy whose key would never arrive, and the downstream would be trusted to honour it.
-func reachable(p registry.Policy) error {
-	if p.DownstreamKey.Header != "" {
-		return fmt.Errorf("%w: downstream_key names the header %s, but this tool is not reached over HTTP", registry.ErrPolicy, p.DownstreamKey.Header)
+func reachable(p registry.Policy, overHTTP bool) error {
+	header := p.DownstreamKey.Header
+	if header == "" {
+		return nil
+	}
+	if !overHTTP {
+		return fmt.Errorf("%w: downstream_key names the header %s, but this tool is not reached over HTTP", registry.ErrPolicy, header)
+	}
+	if err := CheckHeader(header); err != nil {
+		return fmt.Errorf("%w: downstream_key: %w", registry.ErrPolicy, err)
 	}
 	return nil
 }

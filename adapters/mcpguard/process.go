@@ -25,7 +25,7 @@ type process struct {
 
 // startProcess starts a child in a process group of its own. On Linux the child is killed when the thread that
 // calls this ends, so call it on a locked thread that outlives the child.
-func startProcess(c *Command, log *slog.Logger) (*process, error) {
+func startProcess(c *Server, log *slog.Logger) (*process, error) {
 	path, err := lookPath(c)
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func (p *process) ended() error {
 }
 
 // lookPath finds the command as the child's own environment would.
-func lookPath(c *Command) (string, error) {
+func lookPath(c *Server) (string, error) {
 	if strings.ContainsRune(c.Command, filepath.Separator) {
 		if c.Dir != "" && !filepath.IsAbs(c.Command) {
 			return exec.LookPath(filepath.Join(c.Dir, c.Command))

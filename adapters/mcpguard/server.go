@@ -95,7 +95,7 @@ func (d *door) compileTyped(t server.ServerTool, o *Options, describe func(strin
 	if err != nil {
 		return nil, err
 	}
-	if err := reachable(policy); err != nil {
+	if err := reachable(policy, false); err != nil {
 		return nil, err
 	}
 	return registry.Compile(registry.Tool{

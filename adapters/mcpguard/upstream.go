@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"runtime"
 	"strings"
 	"sync"
@@ -16,14 +17,21 @@ import (
 	"toolguard.dev/registry"
 )
 
-// Command says how to start one MCP server on stdio.
-type Command struct {
-	Name    string   // the server's name in keys and policies; "": the name it gives itself
+// Server says how one MCP server is reached: it is started, to speak on stdio, or it is at a URL, with streamable HTTP.
+type Server struct {
+	Name string // in keys and policies; "": the name it gives itself
+
 	Command string   // the program, looked up in the PATH of Env if it has no slash
 	Args    []string // its arguments
 	Env     []string // its whole environment, as "NAME=value"
 	Dir     string   // its working folder; "": ours
+
+	URL    string      // http or https, in the place of a command
+	Header http.Header // sent with every request to the URL, and shown nowhere; see [CheckHeader]
 }
+
+// called names the server for log lines, before it has named itself.
+func (s *Server) called() string { return cmp.Or(s.Name, s.Command, hostOf(s.URL)) }
 
 // UpstreamOptions are the options of [StartUpstream]. The zero value is good.
 type UpstreamOptions struct {
@@ -45,8 +53,8 @@ type ServerInfo struct {
 	Capabilities json.RawMessage // as it sent them
 }
 
-// How a child is started again: after firstBackoff, doubling up to lastBackoff, forgotten once it was well for
-// healthy. A child that does not answer the handshake within handshakeTime is started again as well.
+// How a server is started or connected to again: after firstBackoff, doubling up to lastBackoff, forgotten once it was
+// well for healthy. One that does not answer the handshake within handshakeTime is given up and tried again as well.
 const (
 	firstBackoff  = 200 * time.Millisecond
 	lastBackoff   = 10 * time.Second
@@ -54,10 +62,10 @@ const (
 	handshakeTime = time.Minute
 )
 
-// Upstream is one MCP server as a child process. It is started again when it dies. Its methods are safe for
-// concurrent use.
+// Upstream is one MCP server: a child process, which is started again when it dies, or one that is reached over HTTP,
+// to which the connection is made again when it is lost. Its methods are safe for concurrent use.
 type Upstream struct {
-	command Command
+	server  Server
 	options UpstreamOptions
 	log     *slog.Logger
 	ids     atomic.Int64
@@ -65,7 +73,7 @@ type Upstream struct {
 	done    chan struct{}
 
 	mu       sync.Mutex
-	peer     *peer // nil while it is down
+	wire     wire // nil while it is down
 	info     ServerInfo
 	name     string
 	level    string        // log level to ask for, "" for none
@@ -74,12 +82,13 @@ type Upstream struct {
 	changed  chan struct{} // closed, and made anew, when any of these changes
 }
 
-// StartUpstream starts an MCP server and keeps it running until Close. It does not wait for it: see [Upstream.Ready].
-func StartUpstream(c Command, o *UpstreamOptions) (*Upstream, error) {
-	if c.Command == "" {
-		return nil, fmt.Errorf("server %q: no command", c.Name)
+// StartUpstream starts an MCP server, or connects to it, and keeps that up until Close. It does not wait for it: see
+// [Upstream.Ready].
+func StartUpstream(s Server, o *UpstreamOptions) (*Upstream, error) {
+	if err := s.check(); err != nil {
+		return nil, fmt.Errorf("server %q: %w", s.Name, err)
 	}
-	u := &Upstream{command: c, name: c.Name, done: make(chan struct{}), changed: make(chan struct{})}
+	u := &Upstream{server: s.canonical(), name: s.Name, done: make(chan struct{}), changed: make(chan struct{})}
 	if o != nil {
 		u.options = *o
 	}
@@ -89,15 +98,15 @@ func StartUpstream(c Command, o *UpstreamOptions) (*Upstream, error) {
 	if u.options.Up == nil {
 		u.options.Up = func() {}
 	}
-	u.log = cmp.Or(u.options.Log, slog.Default()).With("server", cmp.Or(c.Name, c.Command))
+	u.log = cmp.Or(u.options.Log, slog.Default()).With("server", s.called())
 	ctx, cancel := context.WithCancel(context.Background())
 	u.cancel = cancel
 	go u.supervise(ctx)
 	return u, nil
 }
 
-// Close ends the server: its stdin is closed, two seconds later it is asked to end, and then it is killed, with
-// everything that it started.
+// Close ends the server: the stdin of a child is closed, two seconds later it is asked to end, and then it is killed,
+// with everything that it started; over HTTP, the session is ended, and open calls get no answer any more.
 func (u *Upstream) Close() error {
 	u.cancel()
 	<-u.done
@@ -123,7 +132,7 @@ func (u *Upstream) Info() ServerInfo {
 func (u *Upstream) Ready(ctx context.Context) error {
 	for {
 		u.mu.Lock()
-		up, tries, lastErr, changed := u.peer != nil, u.attempts, u.lastErr, u.changed
+		up, tries, lastErr, changed := u.wire != nil, u.attempts, u.lastErr, u.changed
 		u.mu.Unlock()
 		if up {
 			return nil
@@ -145,58 +154,92 @@ func (u *Upstream) Ready(ctx context.Context) error {
 // [registry.ErrNotSent] means that no byte left; any other, that it is not known what the server did. When ctx ends
 // the request is cancelled and given up.
 func (u *Upstream) Call(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *registry.ProtocolError, error) {
-	return u.call(ctx, &request{method: method, params: params, read: true})
+	a, err := u.call(ctx, &request{method: method, params: params, read: true})
+	return a.Result, a.Error, err
 }
 
-func (u *Upstream) call(ctx context.Context, r *request) (json.RawMessage, *registry.ProtocolError, error) {
+// call sends one request. Where the server turns out to have lost its session before the request was sent, or had any
+// effect, it goes to the next session.
+func (u *Upstream) call(ctx context.Context, r *request) (registry.Answer, error) {
 	u.mu.Lock()
-	p, info, level, lastErr := u.peer, u.info, u.level, u.lastErr
+	w, changed := u.wire, u.changed
 	u.mu.Unlock()
-	if p == nil {
+	a, err := u.callOn(ctx, w, r)
+	if !errors.Is(err, errSessionLost) {
+		return a, err
+	}
+	before, done := beforeSending(ctx)
+	defer done()
+	patient, stop := context.WithTimeout(before, sessionTime)
+	defer stop()
+	for {
+		select {
+		case <-changed:
+		case <-patient.Done():
+			return registry.Answer{}, err
+		case <-u.done:
+			return registry.Answer{}, err
+		}
+		u.mu.Lock()
+		next := u.wire
+		changed = u.changed
+		u.mu.Unlock()
+		if next != nil && next != w {
+			return u.callOn(ctx, next, r)
+		}
+	}
+}
+
+// callOn sends one request on a wire, nil while the server is down.
+func (u *Upstream) callOn(ctx context.Context, w wire, r *request) (registry.Answer, error) {
+	u.mu.Lock()
+	info, level, lastErr := u.info, u.level, u.lastErr
+	u.mu.Unlock()
+	if w == nil {
 		if lastErr == nil {
 			lastErr = errors.New("it has not started yet")
 		}
-		return nil, nil, fmt.Errorf("%w: the MCP server %s is not running: %w", registry.ErrNotSent, u.Name(), lastErr)
+		return registry.Answer{}, fmt.Errorf("%w: the MCP server %s is not running: %w", registry.ErrNotSent, u.Name(), lastErr)
 	}
 	if info.modern() {
 		params, err := u.modernParams(info.Protocol, level, r)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%w: %w", registry.ErrNotSent, err)
+			return registry.Answer{}, fmt.Errorf("%w: %w", registry.ErrNotSent, err)
 		}
 		c := *r
 		c.params = params
 		r = &c
 	}
-	return p.call(ctx, r)
+	return w.call(ctx, r)
 }
 
 // setLogLevel asks the server for log messages of a level, now and after every restart.
 func (u *Upstream) setLogLevel(ctx context.Context, level string) {
 	u.mu.Lock()
 	u.level = level
-	p, info := u.peer, u.info
+	w, info := u.wire, u.info
 	u.mu.Unlock()
-	if p != nil && info.logs() && !info.modern() {
-		u.askLogLevel(ctx, p, level)
+	if w != nil && info.logs() && !info.modern() {
+		u.askLogLevel(ctx, w, level)
 	}
 }
 
-func (u *Upstream) askLogLevel(ctx context.Context, p *peer, level string) {
+func (u *Upstream) askLogLevel(ctx context.Context, w wire, level string) {
 	if level == "" {
 		return
 	}
 	params := object{{"level", quote(level)}}.raw()
-	_, problem, err := p.call(ctx, &request{method: "logging/setLevel", params: params, read: true})
-	if err == nil && problem != nil {
-		err = errors.New(problem.Message)
+	a, err := w.call(ctx, &request{method: "logging/setLevel", params: params, read: true})
+	if err == nil && a.Error != nil {
+		err = errors.New(a.Error.Message)
 	}
 	if err != nil {
 		u.log.Warn("the MCP server's log level could not be set", "err", err)
 	}
 }
 
-// supervise starts the child and starts it again, until ctx ends. It stays on one thread, because on Linux the
-// children die with the thread that started them.
+// supervise starts or connects to the server, again and again, until ctx ends. It stays on one thread, because on Linux
+// the children die with the thread that started them.
 func (u *Upstream) supervise(ctx context.Context) {
 	defer close(u.done)
 	runtime.LockOSThread()
@@ -204,7 +247,11 @@ func (u *Upstream) supervise(ctx context.Context) {
 	backoff := firstBackoff
 	for {
 		started := time.Now()
-		err := u.run(ctx)
+		run := u.runChild
+		if u.server.URL != "" {
+			run = u.runRemote
+		}
+		err := run(ctx)
 		if ctx.Err() != nil {
 			u.set(nil, ServerInfo{}, errors.New("closed"))
 			return
@@ -224,13 +271,13 @@ func (u *Upstream) supervise(ctx context.Context) {
 	}
 }
 
-// run is one life of the child. It returns when the child and everything it started are gone, with the reason.
-func (u *Upstream) run(ctx context.Context) error {
-	child, err := startProcess(&u.command, u.log)
+// runChild is one life of a child. It returns when the child and everything it started are gone, with the reason.
+func (u *Upstream) runChild(ctx context.Context) error {
+	child, err := startProcess(&u.server, u.log)
 	if err != nil {
 		return err
 	}
-	p := newPeer(cmp.Or(u.Name(), u.command.Command), u.log, child.in, child.out, &u.ids, u.options.Notify)
+	p := newPeer(cmp.Or(u.Name(), u.server.Command), u.log, child.in, child.out, &u.ids, u.options.Notify)
 	defer func() {
 		child.stop()
 		select {
@@ -251,7 +298,7 @@ func (u *Upstream) run(ctx context.Context) error {
 		case <-shaking.Done():
 		}
 	}()
-	info, err := u.handshake(shaking, p)
+	info, err := u.handshake(shaking, p, false)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
@@ -261,8 +308,7 @@ func (u *Upstream) run(ctx context.Context) error {
 		}
 		return err
 	}
-	u.set(p, info, nil)
-	u.options.Up()
+	defer u.up(ctx, p, info)()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -275,13 +321,24 @@ func (u *Upstream) run(ctx context.Context) error {
 	}
 }
 
-// set records that the child is up, or down and why.
-func (u *Upstream) set(p *peer, info ServerInfo, err error) {
+// up records that the server can be called, and listens to it until down is called.
+func (u *Upstream) up(ctx context.Context, w wire, info ServerInfo) (down func()) {
+	u.set(w, info, nil)
+	u.options.Up()
+	ctx, down = context.WithCancel(ctx)
+	if info.modern() {
+		go u.listen(ctx, w, info)
+	}
+	return down
+}
+
+// set records that the server is up, or down and why.
+func (u *Upstream) set(w wire, info ServerInfo, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.peer, u.lastErr = p, err
+	u.wire, u.lastErr = w, err
 	u.attempts++
-	if p != nil {
+	if w != nil {
 		u.info = info
 		u.name = cmp.Or(u.name, info.Name)
 	}
@@ -292,13 +349,28 @@ func (u *Upstream) set(p *peer, info ServerInfo, err error) {
 func (i ServerInfo) modern() bool { return i.Protocol >= modernVersion }
 
 // logs reports whether the server takes a log level.
-func (i ServerInfo) logs() bool {
+func (i ServerInfo) logs() bool { return i.offers("logging") }
+
+// offers reports whether the server has a capability.
+func (i ServerInfo) offers(capability string) bool {
 	o, err := parseObject(i.Capabilities)
-	return err == nil && o.get("logging") != nil
+	return err == nil && o.get(capability) != nil
 }
 
-// stands names what stands behind the server's tools.
+// tells reports whether the server says when a list of its changes.
+func (i ServerInfo) tells(capability string) bool {
+	o, _ := parseObject(i.Capabilities)
+	c, err := parseObject(o.get(capability))
+	return err == nil && string(c.get("listChanged")) == "true"
+}
+
+// stands names what stands behind the server's tools. What a URL asks for beyond its path may be a secret that changes.
 func (u *Upstream) stands() string {
 	info := u.Info()
-	return strings.TrimSpace(info.Name+" "+info.Version) + " " + fingerprint(append([]string{u.command.Command}, u.command.Args...))
+	reached := append([]string{u.server.Command}, u.server.Args...)
+	if u.server.URL != "" {
+		address, _, _ := strings.Cut(u.server.URL, "?")
+		reached = []string{address}
+	}
+	return strings.TrimSpace(info.Name+" "+info.Version) + " " + fingerprint(reached)
 }

@@ -98,7 +98,7 @@ func serveTools(mode string) {
 // host is a process with an upstream, to be killed.
 func host() {
 	exe, _ := os.Executable()
-	u, err := mcpguard.StartUpstream(mcpguard.Command{
+	u, err := mcpguard.StartUpstream(mcpguard.Server{
 		Name: "books", Command: exe, Env: []string{"MCP_TEST_SERVER=stubborn", "MCP_TEST_FOLDER=" + os.Getenv("MCP_TEST_FOLDER")},
 	}, nil)
 	if err == nil && u.Ready(context.Background()) == nil {

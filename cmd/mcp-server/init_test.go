@@ -103,7 +103,7 @@ func TestServerThatDoesNotAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := &offer{server: "fake"}
-	err = o.ask(t.Context(), mcpguard.Command{Name: "fake", Command: fake, Env: []string{"FAKE_SERVER=-"}}, 300*time.Millisecond)
+	err = o.ask(t.Context(), mcpguard.Server{Name: "fake", Command: fake, Env: []string{"FAKE_SERVER=-"}}, 300*time.Millisecond)
 	if err == nil || err.Error() != "cannot be started: it did not answer the handshake within 0.3 s" {
 		t.Error(err)
 	}

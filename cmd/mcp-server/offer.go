@@ -38,14 +38,14 @@ type found struct {
 }
 
 // commandOf is how a server is started.
-func commandOf(s config.Server) mcpguard.Command {
-	return mcpguard.Command{Name: s.Name, Command: s.Command, Args: s.Args, Env: entryEnvironment(os.Environ(), s.Env), Dir: s.Dir}
+func commandOf(s config.Server) mcpguard.Server {
+	return mcpguard.Server{Name: s.Name, Command: s.Command, Args: s.Args, Env: entryEnvironment(os.Environ(), s.Env), Dir: s.Dir}
 }
 
 // ask starts every server that is not disabled, asks for its tools, and ends it.
 func ask(ctx context.Context, servers []config.Server) []offer {
 	var offers []offer
-	var commands []mcpguard.Command
+	var commands []mcpguard.Server
 	for _, s := range servers {
 		if !s.Disabled {
 			offers = append(offers, offer{server: s.Name})
@@ -63,7 +63,7 @@ func ask(ctx context.Context, servers []config.Server) []offer {
 }
 
 // ask fills in what a server offers; an error has what the server wrote about it.
-func (o *offer) ask(ctx context.Context, c mcpguard.Command, limit time.Duration) error {
+func (o *offer) ask(ctx context.Context, c mcpguard.Server, limit time.Duration) error {
 	wrote := newTail()
 	err := o.list(ctx, c, limit, slog.New(stderrOnly{to: wrote}))
 	if err == nil {
@@ -76,7 +76,7 @@ func (o *offer) ask(ctx context.Context, c mcpguard.Command, limit time.Duration
 	return err
 }
 
-func (o *offer) list(ctx context.Context, c mcpguard.Command, limit time.Duration, log *slog.Logger) error {
+func (o *offer) list(ctx context.Context, c mcpguard.Server, limit time.Duration, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	began := time.Now()

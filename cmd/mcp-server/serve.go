@@ -85,8 +85,8 @@ func (p *program) wrapCommand() *cobra.Command {
 					return err
 				}
 			}
-			command := mcpguard.Command{Name: name, Command: args[0], Args: args[1:], Env: wrappedEnvironment(os.Environ(), pass)}
-			return p.serve(c.Context(), service{config.Presumed(), []mcpguard.Command{command}, ledger, endpoint{}})
+			command := mcpguard.Server{Name: name, Command: args[0], Args: args[1:], Env: wrappedEnvironment(os.Environ(), pass)}
+			return p.serve(c.Context(), service{config.Presumed(), []mcpguard.Server{command}, ledger, endpoint{}})
 		},
 	}
 	c.Flags().SetInterspersed(false)
@@ -98,13 +98,13 @@ func (p *program) wrapCommand() *cobra.Command {
 // service is what serve and wrap serve.
 type service struct {
 	config   *config.Config
-	commands []mcpguard.Command
+	commands []mcpguard.Server
 	ledger   string
 	endpoint endpoint
 }
 
-func commandsOf(cfg *config.Config) []mcpguard.Command {
-	var commands []mcpguard.Command
+func commandsOf(cfg *config.Config) []mcpguard.Server {
+	var commands []mcpguard.Server
 	for _, s := range cfg.Servers {
 		if !s.Disabled {
 			commands = append(commands, commandOf(s))
