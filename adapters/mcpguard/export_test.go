@@ -2,8 +2,10 @@ package mcpguard
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
+	"time"
 
 	"toolguard.dev/toolguard"
 )
@@ -88,4 +90,20 @@ func (c *chunks) Read(p []byte) (int, error) {
 	n := copy(p[:min(len(p), c.size)], c.text)
 	c.text = c.text[n:]
 	return n, nil
+}
+
+// Old makes a session over HTTP look as if nothing was heard of it for long.
+func Old(u *Upstream) {
+	u.mu.Lock()
+	r := u.wire.(*remote)
+	u.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.heard = time.Time{}
+}
+
+// Write sends a request that is no read.
+func Write(ctx context.Context, u *Upstream, method string, sending func() error) error {
+	_, err := u.call(ctx, &request{method: method, sending: sending})
+	return err
 }

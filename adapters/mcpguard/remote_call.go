@@ -25,6 +25,9 @@ const codeHTTP = -32000
 func (r *remote) call(ctx context.Context, q *request) (registry.Answer, error) {
 	before, done := beforeSending(ctx)
 	defer done()
+	if ctx.Err() != nil {
+		return registry.Answer{}, r.notSent(context.Cause(ctx))
+	}
 	if err := r.probe(before, q); err != nil {
 		return registry.Answer{}, err
 	}
@@ -44,6 +47,8 @@ func (r *remote) probe(ctx context.Context, q *request) error {
 	switch {
 	case errors.Is(err, errSessionLost), errors.Is(err, registry.ErrNotSent), ctx.Err() != nil:
 		return r.notSent(err)
+	case err != nil: // other connections may be as dead as that one
+		r.client.CloseIdleConnections()
 	}
 	return nil
 }

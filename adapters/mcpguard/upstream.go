@@ -247,9 +247,9 @@ func (u *Upstream) supervise(ctx context.Context) {
 	backoff := firstBackoff
 	for {
 		started := time.Now()
-		run := u.runChild
+		run, again := u.runChild, "it is started again"
 		if u.server.URL != "" {
-			run = u.runRemote
+			run, again = u.runRemote, "it is connected to again"
 		}
 		err := run(ctx)
 		if ctx.Err() != nil {
@@ -260,7 +260,7 @@ func (u *Upstream) supervise(ctx context.Context) {
 		if time.Since(started) >= healthy {
 			backoff = firstBackoff
 		}
-		u.log.Warn("the MCP server is down; it is started again", "err", err, "in", backoff)
+		u.log.Warn("the MCP server is down; "+again, "err", err, "in", backoff)
 		select {
 		case <-time.After(backoff):
 		case <-ctx.Done():
