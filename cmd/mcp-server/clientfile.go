@@ -32,8 +32,10 @@ func (e clientEntry) text(member string) string {
 	return s
 }
 
-// remote tells whether a server is reached by url.
-func (e clientEntry) remote() bool { return e.text("command") == "" && e.members["url"] != nil }
+// older tells whether a server is reached over HTTP+SSE, the transport before streamable HTTP.
+func (e clientEntry) older() bool {
+	return e.text("command") == "" && (e.text("type") == "sse" || e.text("transport") == "sse")
+}
 
 // ours tells whether an entry starts toolguard already.
 func (e clientEntry) ours() bool {

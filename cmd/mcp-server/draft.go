@@ -46,7 +46,7 @@ tools:
 // drafted is a configuration in the making.
 type drafted struct {
 	entries []clientEntry // to be guarded
-	remote  []clientEntry // reached by url: not yet
+	older   []clientEntry // reached over HTTP+SSE
 	offers  []offer
 	failed  map[string]string // why a server could not be asked
 	writes  int               // policies drafted
@@ -57,8 +57,8 @@ func (d *drafted) text() string {
 	var b strings.Builder
 	b.WriteString(draftHead)
 	b.WriteString(serversText(d.entries))
-	for _, e := range d.remote {
-		fmt.Fprintf(&b, "  # %s is reached by url, which this version does not guard yet: leave it in the client\n", printable(e.name))
+	for _, e := range d.older {
+		fmt.Fprintf(&b, "  # %s is reached over HTTP+SSE, the older transport, which is not guarded: leave it in the client\n", printable(e.name))
 	}
 	b.WriteString(draftContext)
 	b.WriteString(draftTools)
@@ -79,15 +79,15 @@ func serversText(entries []clientEntry) string {
 	b.WriteString("mcpServers:\n")
 	for _, e := range entries {
 		fmt.Fprintf(&b, "  %s:\n", yamlKey(e.name))
-		first := []string{"command", "args", "env", "cwd"}
+		first := []string{"command", "args", "env", "cwd", "type", "url", "headers"}
 		rest := slices.DeleteFunc(slices.Sorted(maps.Keys(e.members)), func(m string) bool { return slices.Contains(first, m) })
 		for _, m := range slices.Concat(first, rest) {
 			raw, ok := e.members[m]
-			var env map[string]json.RawMessage
+			var env map[string]json.RawMessage // or headers
 			switch {
 			case !ok:
-			case m == "env" && json.Unmarshal(raw, &env) == nil && len(env) > 0:
-				b.WriteString("    env:\n")
+			case (m == "env" || m == "headers") && json.Unmarshal(raw, &env) == nil && len(env) > 0:
+				b.WriteString("    " + m + ":\n")
 				for _, name := range slices.Sorted(maps.Keys(env)) {
 					fmt.Fprintf(&b, "      %s: %s\n", yamlKey(name), flow(env[name]))
 				}

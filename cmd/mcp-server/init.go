@@ -19,10 +19,10 @@ func (p *program) initCommand() *cobra.Command {
 	var from, out string
 	c := &cobra.Command{
 		Use: "init", Short: "Draft a configuration from an MCP client's servers", Args: noArguments,
-		Long: "init reads a client's file with MCP servers (Claude Desktop, Claude Code's .mcp.json, Cursor, Windsurf, VS Code), starts every\n" +
-			"server to ask for its tools, writes a commented configuration with a policy for each tool that writes, and prints the\n" +
-			"client's entry that replaces the unguarded ones. Values under env are copied as they are; put ${NAME} in their place to\n" +
-			"keep secrets out of the file. An existing file is never overwritten.",
+		Long: "init reads a client's file with MCP servers (Claude Desktop, Claude Code's .mcp.json, Cursor, Windsurf, VS Code), starts or\n" +
+			"connects to every server to ask for its tools, writes a commented configuration with a policy for each tool that writes, and prints the\n" +
+			"client's entry that replaces the unguarded ones. Values under env and headers are copied as they are; put\n" +
+			"${NAME} in their place to keep secrets out of the file. An existing file is never overwritten.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := refuse(c, "init; --out names the file to write, --from the client's", "config", "data"); err != nil {
 				return err
@@ -49,9 +49,9 @@ func (p *program) init(ctx context.Context, from, out string) error {
 		switch s, why := startable(e, p.env); {
 		case e.ours():
 			fmt.Fprintf(p.stderr, "%s: starts toolguard already; left out\n", printable(e.name))
-		case e.remote():
-			d.remote = append(d.remote, e)
-			fmt.Fprintf(p.stderr, "%s: is reached by url, which this version does not guard yet; it stays in the client, unguarded\n", printable(e.name))
+		case e.older():
+			d.older = append(d.older, e)
+			fmt.Fprintf(p.stderr, "%s: is reached over HTTP+SSE, the older transport, which is not guarded; it stays in the client, unguarded\n", printable(e.name))
 		default:
 			d.entries = append(d.entries, e)
 			if why != "" {
@@ -146,7 +146,7 @@ func (p *program) tellClient(client *clientFile, d *drafted, out string) error {
 		entry.Type = "stdio"
 	}
 	servers := map[string]any{"toolguard": entry}
-	for _, e := range d.remote {
+	for _, e := range d.older {
 		servers[e.name] = e.members
 	}
 	replacement := map[string]any{client.member: servers}
@@ -159,7 +159,7 @@ func (p *program) tellClient(client *clientFile, d *drafted, out string) error {
 	}
 	w := p.stdout
 	fmt.Fprintf(w, "%s: %s, %s drafted. Read it, then: mcp-server check --config %s\n", out, counted(len(d.entries), "server"), counted(d.writes, "policy"), shellLine([]string{out}))
-	fmt.Fprintf(w, "Values under env were copied as they are, and only you can read the file; ${NAME} keeps a secret out of it.\n")
+	fmt.Fprintf(w, "Values under env and headers were copied as they are, and only you can read the file; ${NAME} keeps a secret out of it.\n")
 	fmt.Fprintf(w, "\nThen put this in the place of %q in %s, so that nothing goes round the guard:\n\n%s\n", client.member, client.path, text)
 	return nil
 }

@@ -162,13 +162,13 @@ func TestClientFileFaults(t *testing.T) {
 		"empty.json":    {`{"mcpServers": {}}`, "empty.json: mcpServers is empty"},
 		"entry.json":    {`{"mcpServers": {"a": 1}}`, "entry.json: mcpServers.a is no object"},
 		"config.toml":   {"[mcp_servers.a]", "config.toml: is TOML, which is not read; "},
-		"only-url.json": {`{"mcpServers": {"a": {"url": "https://example.com"}}}`, ""},
+		"only-sse.json": {`{"mcpServers": {"a": {"type": "sse", "url": "https://example.com"}}}`, ""},
 	} {
 		d.write(name, test[0])
 		_, errs, code := d.run("init", "--from", name)
 		want, exit := "mcp-server: "+test[1], 2
 		if test[1] == "" {
-			want, exit = "a: is reached by url, which this version does not guard yet; it stays in the client, unguarded\nmcp-server: only-url.json: no server that can be guarded", 1
+			want, exit = "a: is reached over HTTP+SSE, the older transport, which is not guarded; it stays in the client, unguarded\nmcp-server: only-sse.json: no server that can be guarded", 1
 		}
 		if code != exit || !strings.HasPrefix(errs, want) {
 			t.Errorf("%s: exit %d, %s", name, code, errs)

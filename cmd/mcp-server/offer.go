@@ -37,25 +37,28 @@ type found struct {
 	annotations json.RawMessage
 }
 
-// commandOf is how a server is started.
-func commandOf(s config.Server) mcpguard.Server {
+// reached is how a server is started, or where it is.
+func reached(s config.Server) mcpguard.Server {
+	if s.URL != "" {
+		return mcpguard.Server{Name: s.Name, URL: s.URL, Header: s.Header}
+	}
 	return mcpguard.Server{Name: s.Name, Command: s.Command, Args: s.Args, Env: entryEnvironment(os.Environ(), s.Env), Dir: s.Dir}
 }
 
-// ask starts every server that is not disabled, asks for its tools, and ends it.
+// ask starts or connects to every server that is not disabled, asks for its tools, and ends it.
 func ask(ctx context.Context, servers []config.Server) []offer {
 	var offers []offer
-	var commands []mcpguard.Server
+	var at []mcpguard.Server
 	for _, s := range servers {
 		if !s.Disabled {
 			offers = append(offers, offer{server: s.Name})
-			commands = append(commands, commandOf(s))
+			at = append(at, reached(s))
 		}
 	}
 	var all sync.WaitGroup
 	for i := range offers {
 		all.Go(func() {
-			offers[i].err = offers[i].ask(ctx, commands[i], askTime)
+			offers[i].err = offers[i].ask(ctx, at[i], askTime)
 		})
 	}
 	all.Wait()
@@ -63,9 +66,9 @@ func ask(ctx context.Context, servers []config.Server) []offer {
 }
 
 // ask fills in what a server offers; an error has what the server wrote about it.
-func (o *offer) ask(ctx context.Context, c mcpguard.Server, limit time.Duration) error {
+func (o *offer) ask(ctx context.Context, at mcpguard.Server, limit time.Duration) error {
 	wrote := newTail()
-	err := o.list(ctx, c, limit, slog.New(stderrOnly{to: wrote}))
+	err := o.list(ctx, at, limit, slog.New(stderrOnly{to: wrote}))
 	if err == nil {
 		return nil
 	}
@@ -76,19 +79,23 @@ func (o *offer) ask(ctx context.Context, c mcpguard.Server, limit time.Duration)
 	return err
 }
 
-func (o *offer) list(ctx context.Context, c mcpguard.Server, limit time.Duration, log *slog.Logger) error {
+func (o *offer) list(ctx context.Context, at mcpguard.Server, limit time.Duration, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	began := time.Now()
-	u, err := mcpguard.StartUpstream(c, &mcpguard.UpstreamOptions{Log: log, Version: version()})
+	verb := "started"
+	if at.URL != "" {
+		verb = "reached"
+	}
+	u, err := mcpguard.StartUpstream(at, &mcpguard.UpstreamOptions{Log: log, Version: version()})
 	if err != nil {
 		return err
 	}
 	defer u.Close()
 	if err := u.Ready(ctx); errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("cannot be started: it did not answer the handshake within %s", seconds(time.Since(began)))
+		return fmt.Errorf("cannot be %s: it did not answer the handshake within %s", verb, seconds(time.Since(began)))
 	} else if err != nil {
-		return fmt.Errorf("cannot be started: %w", err)
+		return fmt.Errorf("cannot be %s: %w", verb, err)
 	}
 	o.info = u.Info()
 	list, err := u.Tools(ctx)

@@ -35,7 +35,7 @@ func (p *program) serveSample(ctx context.Context, at endpoint) error {
 	if err != nil {
 		return err
 	}
-	return p.serve(ctx, service{cfg, commandsOf(cfg), ledger, at})
+	return p.serve(ctx, service{cfg, serversOf(cfg), ledger, at})
 }
 
 func (p *program) officeCommand() *cobra.Command {

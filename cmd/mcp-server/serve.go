@@ -23,7 +23,7 @@ func (p *program) serveCommand() *cobra.Command {
 	var sample bool
 	c := &cobra.Command{
 		Use: "serve", Short: "Serve the guarded tools over MCP on stdio and HTTP", Args: noArguments,
-		Long: "serve starts the configured MCP servers and offers their tools, guarded, on stdio, and with --http (or http.listen in the\n" +
+		Long: "serve starts or connects to the configured MCP servers and offers their tools, guarded, on stdio, and with --http (or http.listen in the\n" +
 			"configuration) also to many clients over streamable HTTP, at /mcp. It ends on the end of stdin, SIGINT and SIGTERM, after\n" +
 			"it has finished and recorded what is in flight, for at most the configured shutdown time.",
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -47,7 +47,7 @@ func (p *program) serveCommand() *cobra.Command {
 				return err
 			}
 			at.configured = cfg.Listen
-			return p.serve(c.Context(), service{cfg, commandsOf(cfg), ledger, at})
+			return p.serve(c.Context(), service{cfg, serversOf(cfg), ledger, at})
 		},
 	}
 	c.Flags().BoolVar(&sample, "sample", false, "guard the built-in sample office instead of a configuration's servers")
@@ -98,19 +98,19 @@ func (p *program) wrapCommand() *cobra.Command {
 // service is what serve and wrap serve.
 type service struct {
 	config   *config.Config
-	commands []mcpguard.Server
+	servers  []mcpguard.Server
 	ledger   string
 	endpoint endpoint
 }
 
-func commandsOf(cfg *config.Config) []mcpguard.Server {
-	var commands []mcpguard.Server
+func serversOf(cfg *config.Config) []mcpguard.Server {
+	var servers []mcpguard.Server
 	for _, s := range cfg.Servers {
 		if !s.Disabled {
-			commands = append(commands, commandOf(s))
+			servers = append(servers, reached(s))
 		}
 	}
-	return commands
+	return servers
 }
 
 // serve opens the ledger, the guard and the gateway, serves clients, and closes them in turn.
@@ -145,7 +145,7 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 	if err != nil {
 		return err
 	}
-	gateway, err := mcpguard.OpenGateway(ctx, guard, s.commands, &mcpguard.GatewayOptions{
+	gateway, err := mcpguard.OpenGateway(ctx, guard, s.servers, &mcpguard.GatewayOptions{
 		Describe:        describe(s.config),
 		Sources:         sourcesOf(s.config.Context),
 		Version:         version(),
@@ -159,7 +159,7 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 		}
 		return err
 	}
-	if err = p.nothing(gateway, len(s.commands)); err == nil {
+	if err = p.nothing(gateway, len(s.servers)); err == nil {
 		err = clashes(s.config, gateway)
 	}
 	if err == nil {

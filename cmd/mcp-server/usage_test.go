@@ -33,7 +33,7 @@ func TestExitCodes(t *testing.T) {
 		{"verify", 2, "mcp-server: no configuration: --config is not given, $TOOLGUARD_CONFIG is not set, there is no @DIR@/toolguard.yaml, and no @HOME@/.config/toolguard/toolguard.yaml; and there is no ledger in @HOME@/.local/state/toolguard; name one with --data DIR\n"},
 		{"serve --config nowhere.yaml", 2, "mcp-server: configuration nowhere.yaml: no such file or directory"},
 		{"serve --config faulty.yaml", 2, `faulty.yaml:2: mod: unknown key; did you mean mode?
-faulty.yaml:3: mcpServers.b.url: a server reached by url is not supported yet by this version; remove the server or set disabled: true
+faulty.yaml:3: mcpServers.b.url: must begin with http:// or https://
 faulty.yaml:4: tools.a/x.once_per[0]: unknown fact "y"; known: tenant, workflow, source_event, request, run, step (an argument is written /y)`},
 		{"check --config faulty.yaml --json", 2, "faulty.yaml:2: mod: unknown key; did you mean mode?"},
 		{"wrap", 2, "mcp-server: which server? write: mcp-server wrap -- CMD ARGS… (mcp-server wrap --help shows what there is)"},

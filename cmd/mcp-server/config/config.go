@@ -162,6 +162,7 @@ func (r *reader) config(v value, c *Config) {
 		r.faultAt(v.line, "mcpServers", "is missing: no server to guard")
 	}
 	r.unknownServers(c)
+	r.headlessKeys(c)
 }
 
 // store reads "badger:PATH"; a relative path counts from the folder of the configuration.

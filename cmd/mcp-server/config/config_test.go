@@ -168,6 +168,29 @@ func TestClients(t *testing.T) {
 	}
 }
 
+func TestReachedByURL(t *testing.T) {
+	c := fit(t, "reached")
+	s := c.Servers[0]
+	if s.URL != "https://set.example.com/mcp?token=t" || s.Header.Get("Authorization") != "Bearer s3cr3t" || s.Header.Get("X-Count") != "7" || s.Command != "" {
+		t.Errorf("%+v", s)
+	}
+	if _, _, p := c.Resolve("shop", "pay", nil); p.DownstreamKey.Header != "Idempotency-Key" {
+		t.Errorf("%+v", p)
+	}
+	for server, want := range map[string]string{
+		"shop":  "",
+		"books": "testdata/fit/reached.yaml:10: tools.*/give.downstream_key: names the header Idempotency-Key, but books is not reached by url: it gets no headers",
+	} {
+		got := ""
+		if faults := c.Faults(registry.Tool{Server: server, Name: "give", InputSchema: json.RawMessage(`{"type":"object"}`)}); faults != nil {
+			got = faults.Error()
+		}
+		if got != want {
+			t.Errorf("%s: %s", server, got)
+		}
+	}
+}
+
 // What only the tools' schemas show is placed in the file too, all of it.
 func TestPolicyFaults(t *testing.T) {
 	text := `version: 1
@@ -339,7 +362,7 @@ func TestSchemaAgrees(t *testing.T) {
 			t.Errorf("%s: %#v", file, err)
 		}
 	}
-	for _, name := range []string{"unknown", "types", "policies", "later", "http", "listen", "none"} {
+	for _, name := range []string{"unknown", "types", "policies", "later", "http", "listen", "none", "reached"} {
 		if valid("testdata/faults/"+name+".yaml") == nil {
 			t.Errorf("the schema takes faults/%s.yaml", name)
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"toolguard.dev/adapters/mcpguard"
 	"toolguard.dev/keyderive"
 	"toolguard.dev/registry"
 )
@@ -309,15 +310,19 @@ func (p policyReader) downstreamKey(v value) {
 		},
 		"meta": func(v value) { key.Meta, _ = p.text(v) },
 		"header": func(v value) {
-			p.fault(v, "%s", later("a key in a header, which only servers reached by url have,"))
+			s, ok := p.text(v)
+			if err := mcpguard.CheckHeader(s); ok && err != nil {
+				p.fault(v, "%s", err)
+			}
+			key.Header = s
 		},
 		"window": func(v value) { key.Window, _ = p.duration(v) },
 	})
 	if len(p.faults) > before {
 		return
 	}
-	if (key.Argument == "") == (key.Meta == "") {
-		p.fault(v, "must say where the key goes: either argument or meta")
+	if places := slices.DeleteFunc([]string{key.Argument, key.Meta, key.Header}, func(s string) bool { return s == "" }); len(places) != 1 {
+		p.fault(v, "must say where the key goes: either argument, meta or header")
 		return
 	}
 	p.set("downstream_key", v, terms, func(d *described) { d.policy.DownstreamKey = key })

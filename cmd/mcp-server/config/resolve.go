@@ -94,6 +94,11 @@ func (c *Config) Faults(t registry.Tool) Faults {
 			out = append(out, c.fault(s, err))
 		}
 	}
+	if s, ok := settings["downstream_key"]; ok {
+		if what := c.headless(s, func(server Server) bool { return server.Name == t.Server }); what != "" {
+			out = append(out, Fault{c.File, s.line, s.path, what})
+		}
+	}
 	if len(out) > 0 {
 		return out.sorted()
 	}
@@ -104,6 +109,36 @@ func (c *Config) Faults(t registry.Tool) Faults {
 		}
 	}
 	return nil
+}
+
+// headless says that a key would be sent in a header to servers of which none gets headers; "" if it is not so.
+func (c *Config) headless(s setting, about func(Server) bool) string {
+	var d described
+	s.apply(&d)
+	var named []string
+	for _, server := range c.Servers {
+		if server.URL != "" && !server.Disabled && about(server) {
+			return ""
+		}
+		if !server.Disabled && about(server) {
+			named = append(named, server.Name)
+		}
+	}
+	if d.policy.DownstreamKey.Header == "" || len(named) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("names the header %s, but %s is not reached by url: it gets no headers", d.policy.DownstreamKey.Header, strings.Join(named, ", "))
+}
+
+// headlessKeys reports rules that send a key in a header to no server that gets headers.
+func (r *reader) headlessKeys(c *Config) {
+	for _, ru := range c.rules {
+		if s, ok := ru.set["downstream_key"]; ok {
+			if what := c.headless(s, func(server Server) bool { return matches(ru.server, server.Name) }); what != "" {
+				r.faultAt(s.line, s.path, "%s", what)
+			}
+		}
+	}
 }
 
 // fault places an error about a setting at the pointer or expression that it quotes.

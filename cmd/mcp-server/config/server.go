@@ -2,17 +2,23 @@ package config
 
 import (
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
+	"unicode"
+
+	"toolguard.dev/adapters/mcpguard"
 )
 
-// Server is one MCP server to guard, reached over stdio.
+// Server is one MCP server to guard: a command, to speak with on stdio, or a url.
 type Server struct {
 	Name     string // its name in keys and policies
 	Command  string
 	Args     []string
-	Env      []string // NAME=value, what the entry says
-	Dir      string   // working folder; "" means this process's own
+	Env      []string    // NAME=value, what the entry says
+	Dir      string      // working folder; "" means this process's own
+	URL      string      // reached over streamable HTTP, in the place of a command
+	Header   http.Header // sent with every request to the url
 	Disabled bool
 	EnvFile  string // a client's envFile, which is not read
 	Line     int
@@ -49,7 +55,7 @@ func (r *reader) server(m entry) (Server, bool) {
 		r.fault(v, "%s", what)
 	}
 	if v.kind != mapping {
-		r.wrong(v, "a mapping with a command")
+		r.wrong(v, "a mapping with a command or a url")
 		return s, false
 	}
 	if d := v.member("disabled"); d != nil {
@@ -61,9 +67,9 @@ func (r *reader) server(m entry) (Server, bool) {
 		"env":      func(v value) { s.Env = r.childEnv(v) },
 		"cwd":      func(v value) { s.Dir, _ = r.expanded(v, true) },
 		"disabled": func(value) {},
-		"type":     r.transport,
-		"url":      r.byURL("a server reached by url"),
-		"headers":  r.byURL("a header for a server reached by url"),
+		"type":     func(v value) { r.transport(v) },
+		"url":      func(v value) { s.URL = r.url(v) },
+		"headers":  func(v value) { s.Header = r.headers(v) },
 		"envFile":  func(v value) { s.EnvFile = v.node.text },
 	}
 	names := slices.Sorted(maps.Keys(known))
@@ -81,8 +87,8 @@ func (r *reader) server(m entry) (Server, bool) {
 			r.faultAt(member.line, member.value.path, "%s", unknownKey(member.name, names))
 		}
 	}
-	if !s.Disabled && v.member("command") == nil && v.member("url") == nil {
-		r.fault(v, "has no command")
+	if !s.Disabled {
+		r.reached(v)
 	}
 	return s, len(r.faults) == before
 }
@@ -130,16 +136,67 @@ func (r *reader) childEnv(v value) []string {
 	return out
 }
 
-func (r *reader) transport(v value) {
-	switch s, ok := r.text(v); {
-	case !ok, s == "stdio", s == "local":
-	default:
-		r.byURL("a server of type " + brief(s))(v)
+// reached reports entries that do not say, or not clearly, how the server is reached.
+func (r *reader) reached(v value) {
+	has := func(name string) bool { return v.member(name) != nil }
+	switch {
+	case !has("command") && !has("url"):
+		r.fault(v, "has no command and no url")
+	case has("command") && has("url"):
+		r.fault(v, "has a command and a url; remove one")
+	case has("headers") && !has("url"):
+		r.fault(v, "has headers, which only a server reached by url gets")
 	}
 }
 
-func (r *reader) byURL(what string) func(value) {
-	return func(v value) {
-		r.fault(v, "%s is not supported yet by this version; remove the server or set disabled: true", what)
+// transport reads the type that some clients write. What counts is whether there is a command or a url.
+func (r *reader) transport(v value) {
+	switch t, ok := r.text(v); {
+	case !ok:
+	case t == "stdio", t == "local", t == "http", t == "remote", strings.HasPrefix(strings.ToLower(t), "streamable"):
+	case t == "sse":
+		r.fault(v, "sse is the older HTTP+SSE transport, which is not supported; use the server's streamable HTTP address with type: http, or set disabled: true")
+	default:
+		r.fault(v, "%s", unknownWord("type", t, []string{"stdio", "http"}))
 	}
+}
+
+// url reads the address of a server. It may hold a secret, and is in no fault.
+func (r *reader) url(v value) string {
+	if _, ok := r.text(v); !ok {
+		return ""
+	}
+	s, ok := r.expanded(v, true)
+	if !ok {
+		return ""
+	}
+	if err := mcpguard.CheckURL(s); err != nil {
+		r.fault(v, "%s", err)
+		return ""
+	}
+	return s
+}
+
+// headers reads what is sent with every request to a server. The values are in no fault.
+func (r *reader) headers(v value) http.Header {
+	out := http.Header{}
+	for _, m := range r.members(v) {
+		if err := mcpguard.CheckHeader(m.name); err != nil {
+			r.fault(m.value, "%s", err)
+			continue
+		}
+		if out.Get(m.name) != "" {
+			r.fault(m.value, "comes twice: the case of letters does not count in the name of a header")
+			continue
+		}
+		s, ok := r.expanded(m.value, true)
+		if ok && strings.ContainsFunc(s, unicode.IsControl) {
+			r.fault(m.value, "holds a control character")
+			continue
+		}
+		if ok {
+			out.Set(m.name, s)
+		}
+	}
+	return out
 }
