@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"toolguard.dev/keyderive"
 	"toolguard.dev/registry"
 	"toolguard.dev/toolguard"
 )
@@ -104,7 +105,11 @@ func (e *Error) Is(target error) bool {
 func handler[In, Out any](s shape, f func(context.Context, In) (Out, error)) registry.Handler {
 	return func(ctx context.Context, d *registry.Dispatch) (registry.Answer, error) {
 		var in In
-		if err := exactly(d.Arguments, &in); err != nil {
+		arguments, err := keyderive.Canonical(d.Arguments) // 4.2e3 is an integer, and in Go only 4200 is
+		if err != nil {
+			arguments = d.Arguments
+		}
+		if err := exactly(arguments, &in); err != nil {
 			return registry.Answer{}, fmt.Errorf("%w: the arguments do not fit: %w", registry.ErrNotSent, err)
 		}
 		if err := d.Sending(); err != nil {

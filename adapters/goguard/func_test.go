@@ -2,7 +2,9 @@ package goguard_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -132,6 +134,21 @@ func TestHandlerSeesItsCall(t *testing.T) {
 	}
 	if _, ok := registry.DispatchFrom(ctx); ok {
 		t.Error("there is an attempt outside the handler")
+	}
+}
+
+func TestIntegersHoweverSpelled(t *testing.T) {
+	g := newGuard(t)
+	f, err := goguard.New(g, registry.Tool{Server: "shop", Name: "add"}, func(_ context.Context, in struct{ N int64 }) (int64, error) { return in.N, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, spelled := range []string{"4200", "4.2e3", "4200.0", "9007199254740993"} {
+		facts := keyderive.Facts{SourceEvent: fmt.Sprint(i)}
+		r := g.Do(t.Context(), toolguard.Call{Tool: f.Tool, Facts: facts, Arguments: json.RawMessage(`{"N":` + spelled + `}`)})
+		if text := r.Answer.Text(); text != "4200" && text != spelled {
+			t.Errorf("%s: %s %s", spelled, text, r.Text)
+		}
 	}
 }
 
