@@ -227,19 +227,22 @@ func (r *remote) postAll() {
 
 // listen takes what a server of the handshake eras tells by itself, if it does: on the stream that a GET opens.
 func (r *remote) listen() {
+	opened := false
 	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
 		began := time.Now()
 		response, err := r.do(r.life, http.MethodGet, nil, nil)
 		if err == nil {
 			err = r.events(response, nil)
 			_ = response.Body.Close()
+			code := response.StatusCode
 			switch {
-			case response.StatusCode == http.StatusNotFound && r.inSession():
+			case r.inSession() && (code == http.StatusNotFound || code == http.StatusBadRequest && opened):
 				r.lose(errSessionLost)
 				return
-			case response.StatusCode >= 300 && response.StatusCode < 500: // 405: it tells nothing by itself
+			case code >= 300 && code < 500: // 405: it tells nothing by itself
 				return
 			}
+			opened = opened || code < 300
 		} else if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" {
 			r.lose(fmt.Errorf("it cannot be reached: %w", err))
 			return

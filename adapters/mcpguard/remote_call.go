@@ -73,17 +73,29 @@ func (r *remote) exchange(ctx, before context.Context, q *request) (registry.Ans
 		r.session = response.Header.Get(headerSession)
 		r.mu.Unlock()
 	}
-	if response.StatusCode == http.StatusNotFound && r.inSession() {
+	a, err := r.answerOf(response, id, answers)
+	if err != nil {
+		return registry.Answer{}, r.broke(ctx, q, id, err)
+	}
+	if r.inSession() && sessionGone(a) {
 		r.lose(errSessionLost)
 		if q.read {
 			return registry.Answer{}, errSessionLost
 		}
 	}
-	a, err := r.answerOf(response, id, answers)
-	if err != nil {
-		return registry.Answer{}, r.broke(ctx, q, id, err)
-	}
 	return a, nil
+}
+
+// sessionGone reports whether a server says that it does not know the session. It is to say so with 404; many say it
+// with 400 and a word. Either may come while a call is worked on, and is no proof that the call had no effect.
+func sessionGone(a registry.Answer) bool {
+	switch {
+	case a.Error == nil:
+		return false
+	case a.Status == http.StatusBadRequest:
+		return strings.Contains(strings.ToLower(a.Error.Message), "session")
+	}
+	return a.Status == http.StatusNotFound
 }
 
 // depart sends a request and returns the response. An error wraps [registry.ErrNotSent] if no byte of it left, and none

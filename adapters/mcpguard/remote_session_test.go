@@ -31,7 +31,16 @@ func (s *web) until(what string, yes func() bool) {
 // A 404 for the session is no proof that a call had no effect, for it may come while the call is worked on; the next
 // session begins by itself.
 func TestRemoteLosesItsSession(t *testing.T) {
-	s := newWeb(t, false, true)
+	for _, loose := range []bool{false, true} {
+		t.Run(fmt.Sprint(loose), func(t *testing.T) {
+			s := newWeb(t, false, true)
+			s.loose = loose
+			losesItsSession(t, s)
+		})
+	}
+}
+
+func losesItsSession(t *testing.T, s *web) {
 	w := newWebWorld(t, s)
 	c := w.client()
 	c.initialize()

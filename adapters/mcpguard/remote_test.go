@@ -24,6 +24,7 @@ type web struct {
 	server    *httptest.Server
 	stateless bool // it speaks 2026-07-28 only
 	sessions  bool // it keeps sessions
+	loose     bool // and says with 400, not 404, that it does not know one
 
 	mu       sync.Mutex
 	effects  map[string]int
@@ -99,6 +100,8 @@ func (s *web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.problem(w, c, 400, -32000, "Bad Request: no valid session")
 	case s.stateless && c.Params.Meta.Version != "2026-07-28":
 		s.problem(w, c, 400, -32602, "no handshake here")
+	case !s.stateless && !known && s.loose:
+		s.problem(w, c, 400, -32000, "Bad Request: No valid session ID provided")
 	case !s.stateless && !known:
 		s.problem(w, rpcCall{ID: json.RawMessage("null")}, 404, -32001, "Session not found")
 	case r.Method == http.MethodDelete:

@@ -151,6 +151,8 @@ func (f *finding) downstream(e *registry.Entry) {
 		where = "the argument " + k.Argument
 	case k.Meta != "":
 		where = "_meta." + k.Meta
+	case k.Header != "":
+		where = "the header " + k.Header
 	}
 	switch {
 	case where == "":
