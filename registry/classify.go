@@ -177,6 +177,9 @@ func protocolRefusal(a *Answer) bool {
 // errorOutcome reads an error answer that no condition recognised.
 func (e *Entry) errorOutcome(a *Answer, v *view) Outcome {
 	mode := e.Policy.Errors
+	if mode == "" && e.Policy.Approval != nil {
+		mode = ErrorUnknown // what a person had to look at, a person looks at again
+	}
 	if a.Status == 408 || mode == ErrorUnknown || doubtful(v.text) || happened(v.structuredText()) {
 		return Unknown
 	}

@@ -134,6 +134,9 @@ func (e *Entry) checkPolicy() error {
 	if !slices.Contains([]ErrorMode{"", ErrorWords, ErrorRefused, ErrorUnknown}, p.Errors) {
 		return e.policyError("errors has %q, which is none of words, refused, unknown", p.Errors)
 	}
+	if err := e.checkLookups(); err != nil {
+		return err
+	}
 	return e.checkExpressions()
 }
 

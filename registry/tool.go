@@ -58,6 +58,9 @@ type Dispatch struct {
 	// Sending is called right before the first byte leaves. An error means that it must not leave any more;
 	// the handler returns it as it is.
 	Sending func() error
+	// Sent is called once the last byte has left: from then on this attempt can send nothing any more. A handler that
+	// cannot tell need not call it.
+	Sent func()
 }
 
 // dispatchKey is where a context carries its attempt.
@@ -101,7 +104,9 @@ type Policy struct {
 	DownstreamID  *Expression   // over the answer: the downstream's name for what was made
 	NotApplied    []*Expression // over the answer: known not to have happened
 	Unknown       []*Expression // over the answer: not known
-	Errors        ErrorMode     // "" means ErrorWords
+	Approval      *Approval     // nil: no call needs one
+	Lookups       []Lookup      // in order; how to learn what became of an attempt of unknown outcome
+	Errors        ErrorMode     // "" means ErrorWords; with Approval ErrorUnknown
 	Receipt       bool          // keep and give a receipt instead of the result
 	AnswerWithin  time.Duration // how long a caller waits; 0: DefaultAnswerWithin
 	Timeout       time.Duration // an attempt's own deadline; 0: DefaultTimeout
