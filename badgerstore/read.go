@@ -158,13 +158,13 @@ func (r *reading) body(key string) (body toolguard.Body, until uint64, err error
 // operation reads an operation, or returns toolguard.ErrNotFound.
 func (r *reading) operation(key string) (*toolguard.Operation, error) {
 	if k := r.s.view.recent.get(key, r.seq); k != nil {
-		return clone(k.op), nil
+		return k.op.Clone(), nil
 	}
 	op, err := get(r, nameKey(prefixRecord, key), decodeRecord)
 	if err != nil {
 		return nil, err
 	}
-	r.s.view.recent.add(key, &known{op: clone(op)}, r.seq)
+	r.s.view.recent.add(key, &known{op: op.Clone()}, r.seq)
 	return op, nil
 }
 

@@ -2,7 +2,6 @@ package badgerstore
 
 import (
 	"bytes"
-	"slices"
 	"sync"
 	"time"
 
@@ -34,7 +33,7 @@ type known struct {
 
 // keep copies what is written, so that it can be kept. The operation is still to be stamped.
 func keep(op *toolguard.Operation, body *toolguard.Body, until time.Time) *known {
-	k := &known{op: clone(op)}
+	k := &known{op: op.Clone()}
 	if body != nil {
 		k.until = exactly(until)
 		if len(body.Arguments)+len(body.Result) <= knownBody {
@@ -121,26 +120,6 @@ func (r *recent) put(key string, k *known) {
 	}
 	r.now[key] = k
 	r.size += k.size()
-}
-
-// clone returns a copy that shares nothing that can be changed.
-func clone(op *toolguard.Operation) *toolguard.Operation {
-	c := *op
-	c.Material = bytes.Clone(op.Material)
-	c.Attempts = slices.Clone(op.Attempts)
-	for i := range c.Attempts {
-		c.Attempts[i].Order = cloneDecision(c.Attempts[i].Order)
-	}
-	c.Ordered, c.Allowed, c.Resolved = cloneDecision(op.Ordered), cloneDecision(op.Allowed), cloneDecision(op.Resolved)
-	return &c
-}
-
-func cloneDecision(d *toolguard.Decision) *toolguard.Decision {
-	if d == nil {
-		return nil
-	}
-	c := *d
-	return &c
 }
 
 func cloneBody(b *toolguard.Body) *toolguard.Body {

@@ -200,6 +200,9 @@ func (g *Guard) replay(v *visit, verdict Verdict, op *Operation) *Result {
 	if err == nil {
 		tell.since = page.Operations
 	}
+	if a := op.latest(); a.State == AttemptSucceeded {
+		tell.says = a.Says
+	}
 	var delivered *Operation
 	if op.Owed() {
 		delivered = op
@@ -280,8 +283,10 @@ func (g *Guard) would(v *visit, d decision) *Verdict {
 		verdict.Outcome, verdict.Reason = Replayed, ReasonDone
 	case actQueue:
 		verdict.Outcome, verdict.Reason = Pending, ReasonInProgress
-	case actWait:
+	case actWait, actLook:
 		verdict.Outcome, verdict.Reason = Pending, ReasonReconciling
+	case actAsk:
+		verdict.Outcome, verdict.Reason = Pending, ReasonApprovalRequired
 	}
 	return &verdict
 }
@@ -302,6 +307,9 @@ func (g *Guard) verdict(v *visit, op *Operation, o Outcome, r Reason) Verdict {
 	created := op.Created.UTC()
 	verdict.Status, verdict.Key, verdict.Occurrence, verdict.Attempt = op.Status, op.Key, op.Occurrence, op.Sent
 	verdict.RecordedAt = &created
+	if op.Approval != nil {
+		verdict.Approval = op.Approval.ID
+	}
 	if !op.Settled.IsZero() {
 		settled := op.Settled.UTC()
 		verdict.SettledAt = &settled
@@ -323,7 +331,7 @@ func (g *Guard) callEvent(v *visit, verdict Verdict, now time.Time) Event {
 	e.Tool, e.Key, e.Policy = verdict.Tool, verdict.Key, v.Tool.PolicyHash
 	e.Outcome, e.Reason, e.Status = verdict.Outcome, verdict.Reason, verdict.Status
 	e.Occurrence, e.Attempt = verdict.Occurrence, verdict.Attempt
-	e.Digest = v.id.MaterialDigest
+	e.Digest, e.Approval = v.id.MaterialDigest, verdict.Approval
 	if len(verdict.Differs) > 0 {
 		e.Detail = map[string]any{"differs": verdict.Differs}
 	}
@@ -345,6 +353,9 @@ func eventOf(op *Operation, typ EventType, now time.Time) Event {
 	e := factsEvent(op.Facts, typ, now)
 	e.Key, e.Tool, e.Status, e.Occurrence, e.Attempt = op.Key, op.Action, op.Status, op.Occurrence, op.Sent
 	e.Digest, e.Policy, e.DownstreamID = op.Digest, op.Policy, op.DownstreamID
+	if op.Approval != nil && (typ == EventApprovalRequested || typ == EventApprovalDecided) {
+		e.Approval = op.Approval.ID
+	}
 	return e
 }
 

@@ -9,8 +9,7 @@ import (
 	"toolguard.dev/registry"
 )
 
-// Other processes on the ledger leave work for this one: a person's order by the command line, an operation whose sender
-// died. The ledger is asked for it every attendEvery, or, where it takes long to answer, for a twentieth of the time.
+// People and other processes leave work for this one: an approval, an order, an operation whose sender died. The ledger is asked for it every attendEvery, or, where it takes long to answer, for a twentieth of the time.
 const (
 	attendEvery = time.Second
 	attendShare = 20
@@ -25,7 +24,9 @@ func (g *Guard) attend() {
 		case <-time.After(wait):
 		}
 		began := time.Now()
-		g.pickUp()
+		if errors.Is(g.pickUp(), ErrStoreClosed) {
+			return
+		}
 		g.unsend()
 		wait = max(attendEvery, attendShare*time.Since(began))
 	}
@@ -33,10 +34,10 @@ func (g *Guard) attend() {
 
 // pickUp plans the next attempt of every operation that has a warrant for one and whose tool is served here. Of the
 // processes that try, the store lets one through.
-func (g *Guard) pickUp() {
+func (g *Guard) pickUp() error {
 	page, err := g.store.Operations(context.Background(), Query{Open: true, Holding: true})
 	if err != nil {
-		return // whoever calls meanwhile is told
+		return err // whoever calls meanwhile is told
 	}
 	for _, op := range page.Operations {
 		g.mu.Lock()
@@ -46,6 +47,7 @@ func (g *Guard) pickUp() {
 			g.schedule(t, op)
 		}
 	}
+	return nil
 }
 
 // doubt remembers an attempt that was not sent because its record was not acknowledged. The record may be made yet: the

@@ -41,5 +41,6 @@ type Verdict struct {
 	RecordedAt   *time.Time `json:"recorded_at,omitempty"`
 	SettledAt    *time.Time `json:"settled_at,omitempty"`
 	Differs      []string   `json:"differs,omitempty"`
+	Approval     string     `json:"approval,omitempty"`
 	RetryAfterMS int64      `json:"retry_after_ms,omitempty"`
 }

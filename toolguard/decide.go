@@ -17,7 +17,8 @@ type situation struct {
 	idempotent bool
 	entity     string
 	repeat     time.Duration // Policy.RepeatAfter
-	window     time.Duration // today's Policy.DownstreamKey.Window
+	warrants   warrants      // today's
+	terms      terms         // of approvals, today's
 
 	repeated *Operation // met by call id: this very call came before
 	own      met        // latest occurrence under today's definition, or under an earlier one that still answers
@@ -45,6 +46,8 @@ type act int
 const (
 	actAnswer   act = iota // answer from the record
 	actDispatch            // start an attempt: of op, or of a new operation where op is nil
+	actAsk                 // ask for a person's approval: of op, or of a new operation
+	actLook                // ask the lookups at at, then decide again
 	actJoin                // wait for op's attempt and give its answer
 	actQueue               // wait until op's attempt has ended, then decide again
 	actWait                // wait until at, then decide again
@@ -54,12 +57,14 @@ const (
 type decision struct {
 	act        act
 	op         *Operation
-	digest     string // the call's digest under op's definition
-	occurrence int    // of a new operation
+	digest     string   // the call's digest under op's definition
+	occurrence int      // of a new operation
+	frozen     bool     // the operation's frozen bytes are sent, or asked for, not the call's
+	rejected   []string // of a new operation: what a person said no to in the one before
 	outcome    Outcome
 	reason     Reason
 	pointer    string    // with earlier_unknown: what the two share; "" when it is the same target
-	at         time.Time // with actWait, and where the caller may ask again
+	at         time.Time // with actWait and actLook, and where the caller may ask again
 	carries    bool      // a refusal that shows op's result, which counts as its delivery
 }
 
@@ -80,6 +85,12 @@ func decide(s *situation) decision {
 // meet decides about a call whose operation is there. same: it is the very same call come again.
 func (s *situation) meet(m met, same bool) decision {
 	op := m.op
+	switch op.Status {
+	case StatusAwaitingApproval, StatusApproved:
+		return s.waiting(m)
+	case StatusRejected:
+		return s.refusedBefore(m, same)
+	}
 	changed := m.digest != op.Digest
 	answer := func(o Outcome, r Reason) decision {
 		return decision{act: actAnswer, op: op, digest: m.digest, outcome: o, reason: r}
@@ -137,15 +148,17 @@ const turn = 60 * time.Second
 // unresolved decides about a call whose operation may have happened.
 func (s *situation) unresolved(m met) decision {
 	op := m.op
-	at, ok := op.again(s.now, min(op.Window, s.window), s.idempotent)
-	d := decision{act: actAnswer, op: op, digest: m.digest, outcome: Escalated, reason: ReasonOutcomeUnknown, at: at}
+	next := op.next(s.now, s.warrants)
+	d := decision{act: actAnswer, op: op, digest: m.digest, outcome: Escalated, reason: ReasonOutcomeUnknown, at: next.at, frozen: true}
 	switch {
-	case !ok && op.Spent:
+	case next.step == stepNone && op.Spent:
 		d.reason = ReasonAttemptsSpent
-	case !ok:
-	case !op.gone() && op.Ordered == nil:
+	case next.step == stepNone:
+	case next.step == stepStay:
 		d.outcome, d.reason = Pending, ReasonReconciling
-	case at.After(s.now):
+	case next.step == stepLook:
+		d.act = actLook
+	case next.at.After(s.now):
 		d.act = actWait
 	default:
 		d.act = actDispatch
@@ -169,32 +182,63 @@ func (s *situation) open(m *met) decision {
 			failed = o
 		}
 	}
-	for _, o := range s.others {
-		other := o.op.Facts.SourceEvent != s.facts.SourceEvent
-		if other && (o.op.Status == StatusUnknown || o.op.Status == StatusEscalated) {
-			return decision{act: actAnswer, op: o.op, outcome: Blocked, reason: ReasonEarlierUnknown}
-		}
+	but := ""
+	if failed != nil {
+		but = failed.op.Key
 	}
-	if s.id.Class != keyderive.ClassDeclared {
-		for _, h := range s.holding {
-			if failed == nil || h.op.Key != failed.op.Key {
-				return decision{act: actAnswer, op: h.op, outcome: Blocked, reason: ReasonEarlierUnknown, pointer: h.pointer, carries: h.op.Owed()}
-			}
-		}
+	if d, held := s.heldBack(but); held {
+		return d
 	}
 	d := decision{act: actDispatch, digest: s.id.MaterialDigest, occurrence: 1}
+	ask := s.terms.required
 	switch {
 	case failed != nil:
 		d.op, d.digest = failed.op, failed.digest
-	case m != nil && m.op.Intent == s.id.Intent:
-		d.occurrence = m.op.Occurrence + 1
+	case m != nil:
+		if m.op.Intent == s.id.Intent {
+			d.occurrence = m.op.Occurrence + 1
+		}
+		ask = ask || m.op.Status == StatusRejected
+		d.rejected = m.op.Rejected
+	}
+	return s.approved(d, ask)
+}
+
+// approved turns a dispatch that needs a person's word into the asking for it.
+func (s *situation) approved(d decision, ask bool) decision {
+	switch {
+	case !ask:
+	case d.op != nil && d.digest == d.op.Digest && s.terms.usable(d.op, s.now):
+		d.frozen = true // given back by an attempt that never left
+	default:
+		d.act = actAsk
 	}
 	return d
 }
 
+// heldBack reports whether another operation, but the one with key but, holds the call back: one on the same target under
+// another source event, or one that shares a value with it.
+func (s *situation) heldBack(but string) (decision, bool) {
+	for _, o := range s.others {
+		other := o.op.Facts.SourceEvent != s.facts.SourceEvent
+		if other && o.op.Key != but && (o.op.Status == StatusUnknown || o.op.Status == StatusEscalated) {
+			return decision{act: actAnswer, op: o.op, outcome: Blocked, reason: ReasonEarlierUnknown}, true
+		}
+	}
+	if s.id.Class == keyderive.ClassDeclared {
+		return decision{}, false
+	}
+	for _, h := range s.holding {
+		if h.op.Key != but {
+			return decision{act: actAnswer, op: h.op, outcome: Blocked, reason: ReasonEarlierUnknown, pointer: h.pointer, carries: h.op.Owed()}, true
+		}
+	}
+	return decision{}, false
+}
+
 // take decides about a call that meets another request's, run's or step's operation on the same target.
 func (s *situation) take(o met) decision {
-	if o.digest != o.op.Digest {
+	if o.digest != o.op.Digest && o.op.Status != StatusAwaitingApproval && o.op.Status != StatusApproved {
 		return decision{act: actAnswer, op: o.op, outcome: Blocked, reason: ReasonEarlierUnknown, carries: o.op.Owed()}
 	}
 	return s.meet(o, false)
@@ -208,10 +252,11 @@ func (s *situation) set() decision {
 		case StatusDispatching:
 			return decision{act: actQueue, op: o.op, digest: o.digest}
 		case StatusUnknown, StatusEscalated:
+			at := o.op.settled(s.warrants.settle)
 			if !o.op.gone() {
-				return decision{act: actAnswer, op: o.op, outcome: Pending, reason: ReasonReconciling, at: o.op.deadline()}
+				return decision{act: actAnswer, op: o.op, outcome: Pending, reason: ReasonReconciling, at: at}
 			}
-			if at := o.op.deadline(); at.After(s.now) {
+			if at.After(s.now) {
 				return decision{act: actWait, op: o.op, at: at}
 			}
 		}
@@ -219,16 +264,23 @@ func (s *situation) set() decision {
 	d := decision{act: actDispatch, digest: s.id.MaterialDigest, occurrence: 1}
 	switch op := s.own.op; {
 	case op == nil:
+	case op.Status == StatusAwaitingApproval, op.Status == StatusApproved:
+		return s.waiting(s.own)
 	case op.Status == StatusSucceeded:
 		d.occurrence = op.Occurrence + 1
 	case op.Status == StatusAbandoned && op.Allowed == nil:
 		return decision{act: actAnswer, op: op, outcome: Blocked, reason: ReasonAbandoned}
-	case op.Status == StatusAbandoned:
-		d.occurrence = op.Occurrence + 1
+	case op.Status == StatusRejected && op.Allowed == nil:
+		return decision{act: actAnswer, op: op, outcome: Blocked, reason: ReasonApprovalRejected}
+	case op.Status.Final():
+		d.occurrence, d.rejected = op.Occurrence+1, op.Rejected
 	default:
-		d.op = op
+		d.op, d.frozen = op, op.Status != StatusFailed
 	}
-	return d
+	if d.frozen { // out of unknown: no new approval
+		return d
+	}
+	return s.approved(d, s.terms.required || s.own.op != nil && s.own.op.Status == StatusRejected)
 }
 
 // newOperation returns the operation that a call opens, before its first attempt.
@@ -253,13 +305,15 @@ type attemptOf struct {
 	digest, frozen string
 	timeout        time.Duration
 	window         time.Duration // today's
+	lookups        bool          // today's policy has some
+	settle         time.Duration // of these
 	call           *Event        // of the call that waits for it; nil: none does
 	until          time.Time     // how long that call waits
 }
 
 // start adds an attempt to an operation: the one place where a dispatch begins.
 func start(op *Operation, a attemptOf, now time.Time) *Attempt {
-	if op.Status == StatusFailed || op.Status == "" {
+	if op.Status == StatusFailed || op.Status == StatusApproved || op.Status == "" {
 		op.Digest, op.Frozen = a.digest, a.frozen
 		op.Window, op.FirstSent = a.window, now
 		if n := len(op.Attempts); n > 0 && op.Attempts[n-1].State == AttemptRefused && op.Attempts[n-1].Answered && op.Window > 0 {
@@ -273,8 +327,15 @@ func start(op *Operation, a attemptOf, now time.Time) *Attempt {
 	op.Budget--
 	op.Waited = a.call != nil
 	op.Spent = false
+	op.Lookups, op.Settle = a.lookups, a.settle
+	op.Looks, op.Looked, op.LookedAt = 0, 0, time.Time{}
+	consumed := ""
+	if op.Approval != nil && op.Approval.State == ApprovalApproved {
+		op.Approval.State, consumed = ApprovalSpent, op.Approval.ID
+	}
 	op.add(Attempt{
-		N: op.Sent, Owner: a.owner, CallID: a.callID, Started: now, Deadline: now.Add(a.timeout),
+		Approval: consumed,
+		N:        op.Sent, Owner: a.owner, CallID: a.callID, Started: now, Deadline: now.Add(a.timeout),
 		Frozen: op.Frozen, SentKey: keyderive.Generation(op.Key, op.Generation), State: AttemptOpen,
 		Called: a.call == nil, Order: op.Ordered,
 	})

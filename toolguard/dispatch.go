@@ -13,20 +13,22 @@ import (
 
 // dispatch records an attempt and sends it on its way. The room is held.
 func (g *Guard) dispatch(v *visit, s *situation, d decision, seq uint64) (*flight, error) {
-	op, arguments := d.op, v.Arguments
+	op, arguments, frozen := d.op, v.Arguments, v.frozen
 	var body *Body
 	switch {
 	case op == nil:
 		op = newOperation(s, v.Tool, d.occurrence)
+		op.Rejected = d.rejected
 		body = &Body{Arguments: arguments}
-	case op.Status == StatusFailed:
+	case !d.frozen:
 		op = op.clone()
 		op.Policy = v.Tool.PolicyHash
 		body = &Body{Arguments: arguments}
-	default: // out of unknown: the frozen bytes, whatever the call spelled
+	default: // out of unknown, or approved: the frozen bytes, whatever the call spelled
 		op = op.clone()
+		frozen, d.digest = op.Frozen, op.Digest
 		var err error
-		if arguments, _, err = g.arguments(v.ctx, op); err != nil {
+		if arguments, err = g.frozen(v.ctx, op); err != nil {
 			return nil, err
 		}
 	}
@@ -34,26 +36,34 @@ func (g *Guard) dispatch(v *visit, s *situation, d decision, seq uint64) (*fligh
 	if w.Call != "" {
 		w.CallUntil = s.now.Add(retention(v.Tool))
 	}
-	call := g.callEvent(v, g.verdict(v, op, "", ""), s.now)
-	return g.launch(context.WithoutCancel(v.ctx), v.Tool, op, w, attemptOf{
-		owner: g.process, callID: v.Facts.CallID, digest: d.digest, frozen: v.frozen, call: &call, until: v.until,
-	}, registry.Dispatch{Arguments: arguments, Meta: v.Meta, Input: v.Input})
+	a := attemptOf{owner: g.process, callID: v.Facts.CallID, digest: d.digest, frozen: frozen, until: v.until}
+	if !v.unasked {
+		call := g.callEvent(v, g.verdict(v, op, "", ""), s.now)
+		a.call = &call
+	}
+	return g.launch(context.WithoutCancel(v.ctx), v.Tool, op, w, a, registry.Dispatch{Arguments: arguments, Meta: v.Meta, Input: v.Input})
 }
 
 // launch writes the attempt down, with what w holds already, and then starts it: the intent is durable before the first byte leaves.
 func (g *Guard) launch(ctx context.Context, t *Tool, op *Operation, w *Write, a attemptOf, d registry.Dispatch) (*flight, error) {
 	now := time.Now()
 	a.timeout = cmpDuration(t.Policy.Timeout, registry.DefaultTimeout)
-	a.window = t.Policy.DownstreamKey.Window
+	today := t.warrants()
+	a.window, a.lookups, a.settle = today.window, today.lookups, today.settle
 	attempt := start(op, a, now)
 
-	w.Token, w.Operation, w.Open, w.Holding = newToken(), op, op.listed(), op.holding()
-	w.Dispatch = true
+	w.Token, w.Dispatch = newToken(), true
+	op.list(w)
 	w.Lanes = []string{lane("w", op.Facts, t.Server)}
 	if op.Entity != "" {
 		w.Lanes = append(w.Lanes, lane("e", op.Facts, op.Entity))
 	}
-	w.Events = []Event{eventOf(op, EventDispatched, now)}
+	if t.keyless() {
+		w.Lanes = append(w.Lanes, targetLane(op))
+	}
+	e := eventOf(op, EventDispatched, now)
+	e.Approval = attempt.Approval
+	w.Events = append(w.Events, e)
 	if !g.takeOff() {
 		return nil, ErrClosed
 	}
@@ -65,13 +75,14 @@ func (g *Guard) launch(ctx context.Context, t *Tool, op *Operation, w *Write, a 
 		return nil, err
 	}
 	f := newFlight(op, d.Arguments, a.call)
-	f.until = a.until
+	f.until, f.first = a.until, op.doubted() == attempt.N && op.certain() == len(op.Attempts)-1
 	g.mu.Lock()
 	g.flights[op.Key] = f
 	g.mu.Unlock()
 
 	d.Key, d.Operation, d.Attempt = attempt.SentKey, op.Key, attempt.N
 	deadline := attempt.Deadline
+	d.Sent = func() { f.sent.CompareAndSwap(0, time.Now().UnixNano()) }
 	d.Sending = func() error {
 		if !time.Now().Before(deadline) {
 			return fmt.Errorf("the attempt's deadline passed before it was sent: %w", registry.ErrNotSent)
@@ -122,8 +133,11 @@ func (g *Guard) fly(ctx context.Context, t *Tool, f *flight, d registry.Dispatch
 	for {
 		inTime := context.AfterFunc(ctx, func() {
 			defer g.running.Done()
-			g.land(t, f, registry.Answer{}, unknown("no answer in time"), false)
+			g.land(t, f, registry.Answer{}, unknown("no answer in time"), f.sent.Load() != 0)
 		})
+		if f.first {
+			g.takePicture(ctx, t, f)
+		}
 		r := handle(ctx, t, d)
 		if !inTime() {
 			<-f.done
@@ -269,6 +283,9 @@ func (g *Guard) land(t *Tool, f *flight, answer registry.Answer, class registry.
 	f.mu.Unlock()
 
 	ev := evidenceOf(f.attempt, class, finished)
+	if at := f.sent.Load(); finished && at != 0 {
+		ev.gone = time.Unix(0, at)
+	}
 	on, first := false, true
 	build := func(op *Operation) *Write {
 		if op.Sent == f.attempt {

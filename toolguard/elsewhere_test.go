@@ -33,6 +33,7 @@ func TestWaitingForAnotherProcess(t *testing.T) {
 				w.tool(pay)
 				other := &world{t: t, store: w.store}
 				other.open()
+				defer other.g.Close(context.Background())
 				other.tool(pay)
 				w.next(test.does)
 				go w.send("pay", invoice, event("evt 1"))

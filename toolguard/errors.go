@@ -27,6 +27,8 @@ var (
 	ErrDamaged = errors.New("the ledger is damaged")
 	// ErrTransition: the operation's status does not allow this.
 	ErrTransition = errors.New("not possible in this status")
+	// ErrForbidden: this person may not decide this.
+	ErrForbidden = errors.New("not allowed")
 	// ErrTooEarly: an attempt may still be on its way; only a forced decision goes through.
 	ErrTooEarly = errors.New("too early")
 )

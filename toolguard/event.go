@@ -65,14 +65,17 @@ type prepared struct {
 type EventType string
 
 const (
-	EventCall          EventType = "call"       // one call was answered
-	EventDispatched    EventType = "dispatched" // an attempt started
-	EventSettled       EventType = "settled"    // an attempt's outcome was learned
-	EventDelivered     EventType = "delivered"  // a caller is known to have the result
-	EventEscalated     EventType = "escalated"  // a person must decide
-	EventResolved      EventType = "resolved"   // a person decided
-	EventRepeatAllowed EventType = "repeat_allowed"
-	EventConflict      EventType = "conflict" // evidence contradicts a final status
+	EventCall              EventType = "call"       // one call was answered
+	EventDispatched        EventType = "dispatched" // an attempt started
+	EventSettled           EventType = "settled"    // an attempt's outcome was learned
+	EventDelivered         EventType = "delivered"  // a caller is known to have the result
+	EventEscalated         EventType = "escalated"  // a person must decide
+	EventReconciled        EventType = "reconciled" // lookups were asked
+	EventApprovalRequested EventType = "approval_requested"
+	EventApprovalDecided   EventType = "approval_decided" // by a person, or withdrawn, or expired
+	EventResolved          EventType = "resolved"         // a person decided
+	EventRepeatAllowed     EventType = "repeat_allowed"
+	EventConflict          EventType = "conflict" // evidence contradicts a final status
 )
 
 // Link places the event in its chain, behind the event whose hash is prev, and computes its hash. The first

@@ -3,6 +3,7 @@ package toolguard
 import (
 	"encoding/json"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"toolguard.dev/keyderive"
@@ -19,6 +20,8 @@ type flight struct {
 	input     chan json.RawMessage // what the tool asked for, from the call that continues
 	until     time.Time            // how long that call waits
 	out       landing              // set before done is closed
+	first     bool                 // no earlier attempt may have happened
+	sent      atomic.Int64         // when the last byte left, in Unix nanoseconds; 0: that is not known
 	foreign   bool                 // another process dispatches it: who waits here is not its business
 
 	mu      sync.Mutex

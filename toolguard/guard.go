@@ -3,8 +3,6 @@ package toolguard
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"log/slog"
 	"strings"
@@ -32,10 +30,13 @@ type Guard struct {
 	flights map[string]*flight // by operation key
 	watched map[string]*flight // attempts of other processes that callers wait for
 	timers  map[string]*time.Timer
-	sitting map[string]int // calls that wait until they may send an operation again
-	doubted map[string]int // attempts whose record may be made yet, and which were not sent
-	running sync.WaitGroup // attempts whose outcome is not recorded
+	sitting map[string]int           // calls that wait until they may send an operation again
+	doubted map[string]int           // attempts whose record may be made yet, and which were not sent
+	running sync.WaitGroup           // attempts whose outcome is not recorded
+	looks   map[string]chan struct{} // rounds of lookups under way
 	closing chan struct{}
+	alive   context.Context // ends when the guard closes
+	end     context.CancelFunc
 }
 
 // Options of [Open]. The zero value is good.
@@ -57,8 +58,9 @@ func Open(ctx context.Context, store Store, o *Options) (*Guard, error) {
 	g := &Guard{
 		store: store, log: o.Log, observe: o.Observe, process: o.Process,
 		tools: map[string]*Tool{}, flights: map[string]*flight{}, watched: map[string]*flight{}, timers: map[string]*time.Timer{},
-		doubted: map[string]int{}, sitting: map[string]int{}, closing: make(chan struct{}),
+		doubted: map[string]int{}, sitting: map[string]int{}, looks: map[string]chan struct{}{}, closing: make(chan struct{}),
 	}
+	g.alive, g.end = context.WithCancel(context.Background())
 	if g.log == nil {
 		g.log = slog.Default()
 	}
@@ -69,11 +71,10 @@ func Open(ctx context.Context, store Store, o *Options) (*Guard, error) {
 		return process == g.process || o.Alive != nil && o.Alive(process)
 	}
 	if err := Recover(ctx, store, alive); err != nil {
+		g.end()
 		return nil, err
 	}
-	if o.Alive != nil {
-		go g.attend()
-	}
+	go g.attend()
 	return g, nil
 }
 
@@ -85,6 +86,7 @@ func (g *Guard) Close(ctx context.Context) error {
 	case <-g.closing:
 	default:
 		close(g.closing)
+		g.end()
 	}
 	for _, t := range g.timers {
 		t.Stop()
@@ -113,6 +115,7 @@ type visit struct {
 	until   time.Time // how long the caller waits
 
 	continues bool // it brought what the tool had asked for
+	unasked   bool // no call: an approval is acted on
 }
 
 // Do answers one call: with the tool's own answer, with the recorded one, or with what stands in the way. It
@@ -184,8 +187,7 @@ func (g *Guard) admit(v *visit) *Result {
 	if err != nil {
 		return refuse(ReasonContextRequired, plain(err))
 	}
-	sum := sha256.Sum256(v.Arguments)
-	v.frozen = hex.EncodeToString(sum[:])
+	v.frozen = hashOf(v.Arguments)
 	v.entity = v.Tool.Entity(args)
 	v.room = roomOf(v.Tool.Effective, v.Facts, v.Tool.Action(), v.id.Subject, v.entity)
 	return nil
@@ -223,8 +225,32 @@ func (g *Guard) guard(v *visit) *Result {
 		}
 		switch d.act {
 		case actAnswer:
+			if d.reason == ReasonApprovalRequired {
+				err = g.joinRequest(v, d.op)
+			}
 			r.Unlock()
+			switch {
+			case isConflict(err) && tries < maxTries:
+				continue
+			case err != nil:
+				return g.unavailable(v, err)
+			}
 			return g.answer(v, d)
+		case actAsk:
+			answer, err := g.request(v, s, d, seq)
+			r.Unlock()
+			switch {
+			case isConflict(err) && tries < maxTries && v.ctx.Err() == nil:
+				continue
+			case err != nil:
+				return g.unavailable(v, err)
+			}
+			return answer
+		case actLook:
+			r.Unlock()
+			if d.at.After(v.until) || !g.sitFor(v, d.op.Key, d.at) || !g.sit(v, g.look(v.Tool, d.op.Key), time.Time{}) {
+				return g.reconciling(v, d.op)
+			}
 		case actDispatch:
 			f, err := g.dispatch(v, s, d, seq)
 			r.Unlock()
@@ -359,5 +385,7 @@ func (g *Guard) deliver(op *Operation) func() {
 
 // write is the write that stores op as it stands.
 func (g *Guard) write(op *Operation) *Write {
-	return &Write{Token: newToken(), Operation: op, Open: op.listed(), Holding: op.holding()}
+	w := &Write{Token: newToken()}
+	op.list(w)
+	return w
 }

@@ -13,6 +13,7 @@ import (
 
 func TestObserve(t *testing.T) {
 	in(t, func(w *world) {
+		w.g.Close(context.Background())
 		w.g, _ = toolguard.Open(context.Background(), w.seam, &toolguard.Options{Observe: true})
 		w.tool(pay)
 		w.tool(registry.Tool{Name: "no", Effect: registry.Deny})
@@ -124,6 +125,7 @@ func TestSecondWriterDecidesAgain(t *testing.T) {
 				}
 				other := &world{t: t, store: w.store}
 				other.open()
+				defer other.g.Close(context.Background())
 				other.tool(pay)
 				var once sync.Once
 				w.seam.at = func(after bool) {
@@ -148,6 +150,7 @@ func TestSecondWriterOfAnotherRun(t *testing.T) {
 		w.tool(spec)
 		other := &world{t: t, store: w.store}
 		other.open()
+		defer other.g.Close(context.Background())
 		other.tool(spec)
 		var once sync.Once
 		w.seam.at = func(after bool) {

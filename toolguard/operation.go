@@ -2,6 +2,7 @@ package toolguard
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"toolguard.dev/keyderive"
@@ -38,6 +39,14 @@ type Operation struct {
 	Grant      int           `json:"grant"`               // what a new budget is
 	Retention  time.Duration `json:"retention"`           // of its body, once it is final
 	FirstSent  time.Time     `json:"first_sent,omitzero"` // start of the first attempt under this generation: the window counts from it
+	Settle     time.Duration `json:"settle,omitempty"`    // how long after an attempt a lookup's "absent" proves nothing
+	Lookups    bool          `json:"lookups,omitempty"`   // lookups may tell what became of an attempt
+	Looks      int           `json:"looks,omitempty"`     // rounds of lookups since the latest attempt
+	Looked     int           `json:"looked,omitempty"`    // of these, the ones that could have proved an absence
+	LookedAt   time.Time     `json:"looked_at,omitzero"`  // when the latest began
+	Approval   *Approval     `json:"approval,omitempty"`  // the latest request for approval
+	Asked      int           `json:"asked,omitempty"`     // number of that request
+	Rejected   []string      `json:"rejected,omitempty"`  // digests of the material that a person said no to, latest last
 	Ordered    *Decision     `json:"ordered,omitempty"`   // a person ordered the frozen bytes to be sent again
 	Allowed    *Decision     `json:"allowed,omitempty"`   // a person allowed the next occurrence
 	Resolved   *Decision     `json:"resolved,omitempty"`  // a person's verdict
@@ -67,13 +76,16 @@ type Attempt struct {
 	Frozen   string       `json:"frozen"`   // the bytes it carried
 	SentKey  string       `json:"sent_key"` // the key sent downstream
 	State    AttemptState `json:"state"`
-	Finished bool         `json:"finished,omitempty"` // its sender has finished or died
+	Finished bool         `json:"finished,omitempty"` // its sender can send nothing any more: it sent all, finished or died
+	Gone     time.Time    `json:"gone,omitzero"`      // when that was, at the latest
 	Ended    time.Time    `json:"ended,omitzero"`     // when State was settled
 	Says     string       `json:"says,omitempty"`     // the tool's own words, cut to maxSays
 	Called   bool         `json:"called,omitempty"`   // the call that started it has its audit event
 	Input    bool         `json:"input,omitempty"`    // the tool asked for more input and waits
 	Answered bool         `json:"answered,omitempty"` // the tool itself answered
 	Order    *Decision    `json:"order,omitempty"`    // the person's order that started it
+	Approval string       `json:"approval,omitempty"` // the request for approval that it consumed
+	Picture  *Picture     `json:"picture,omitempty"`  // what lookups without the key saw before it was sent
 }
 
 // AttemptState is what is known of one attempt.
@@ -128,8 +140,13 @@ func (op *Operation) attempt(n int) *Attempt {
 	return nil
 }
 
-// latest returns the latest attempt; an operation always has one.
-func (op *Operation) latest() *Attempt { return &op.Attempts[len(op.Attempts)-1] }
+// latest returns the latest attempt; an empty one where none was made yet.
+func (op *Operation) latest() *Attempt {
+	if len(op.Attempts) == 0 {
+		return &Attempt{}
+	}
+	return &op.Attempts[len(op.Attempts)-1]
+}
 
 // add appends an attempt and forgets the oldest proven one where there are too many.
 func (op *Operation) add(a Attempt) {
@@ -162,9 +179,43 @@ func (op *Operation) holding() bool {
 	return op.Owed()
 }
 
+// list says in w how the operation is listed. An approved one is looked for as those are that may hold others.
+func (op *Operation) list(w *Write) {
+	w.Operation, w.Open = op, op.listed()
+	w.Holding = op.holding() || op.Status == StatusApproved
+}
+
+// Clone returns a copy that shares nothing: what a store hands out.
+func (op *Operation) Clone() *Operation {
+	c := op.clone()
+	c.Material = slices.Clone(op.Material)
+	c.Rejected = slices.Clone(op.Rejected)
+	c.Ordered, c.Allowed, c.Resolved = clone(op.Ordered), clone(op.Allowed), clone(op.Resolved)
+	for i := range c.Attempts {
+		a := &c.Attempts[i]
+		a.Order, a.Picture = clone(a.Order), clone(a.Picture)
+		if a.Picture != nil {
+			a.Picture.Absent = slices.Clone(a.Picture.Absent)
+		}
+	}
+	if a := c.Approval; a != nil {
+		a.Requesters, a.Reviewers, a.Decision = slices.Clone(a.Requesters), slices.Clone(a.Reviewers), clone(a.Decision)
+	}
+	return c
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	c := *p
+	return &c
+}
+
 // clone returns a copy that shares nothing that changes.
 func (op *Operation) clone() *Operation {
 	c := *op
 	c.Attempts = append([]Attempt(nil), op.Attempts...)
+	c.Approval = clone(op.Approval)
 	return &c
 }

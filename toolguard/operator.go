@@ -28,7 +28,7 @@ type Resolution struct {
 	// DownstreamID is the downstream's name for what was made, where the person found it.
 	DownstreamID string
 	Note         string
-	By           string
+	By           Person
 	Force        bool // not_applied too early: counts as an order to send the same bytes again
 }
 
@@ -38,7 +38,7 @@ type RepeatOrder struct {
 	Key        string
 	Occurrence int
 	Note       string
-	By         string
+	By         Person
 	Force      bool // although an attempt may still be on its way; it is sent only after that one's deadline
 }
 
@@ -58,7 +58,7 @@ func Resolve(ctx context.Context, store Store, r Resolution) (*Operation, error)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, err
 	}
-	return decideOn(ctx, store, r.Key, r.Occurrence, r.Attempt, func(op *Operation, now time.Time) (*Write, error) {
+	return decideOn(ctx, store, r.Key, r.By, r.Occurrence, r.Attempt, func(op *Operation, now time.Time) (*Write, error) {
 		return resolve(op, body, r, now)
 	})
 }
@@ -66,17 +66,20 @@ func Resolve(ctx context.Context, store Store, r Resolution) (*Operation, error)
 // Repeat records an order and returns the operation as it stands then. Errors wrap ErrNotFound, ErrTransition (it
 // is running, or failed: then the next call sends it by itself) and ErrTooEarly.
 func Repeat(ctx context.Context, store Store, r RepeatOrder) (*Operation, error) {
-	return decideOn(ctx, store, r.Key, r.Occurrence, 0, func(op *Operation, now time.Time) (*Write, error) {
+	return decideOn(ctx, store, r.Key, r.By, r.Occurrence, 0, func(op *Operation, now time.Time) (*Write, error) {
 		return repeat(op, r, now)
 	})
 }
 
 // decideOn applies a person's decision to the operation as it is stored; nil from apply changes nothing.
-func decideOn(ctx context.Context, store Store, key string, occurrence, attempt int, apply func(*Operation, time.Time) (*Write, error)) (*Operation, error) {
+func decideOn(ctx context.Context, store Store, key string, by Person, occurrence, attempt int, apply func(*Operation, time.Time) (*Write, error)) (*Operation, error) {
 	for {
 		op, err := load(ctx, store, key)
 		if err != nil {
 			return nil, err
+		}
+		if !by.sees(op.Facts.Tenant) {
+			return nil, fmt.Errorf("operation %s: %w", key, ErrNotFound)
 		}
 		if occurrence != 0 && occurrence != op.Occurrence || attempt != 0 && attempt != op.Sent {
 			return nil, fmt.Errorf("operation %s is at occurrence %d, attempt %d now: %w", key, op.Occurrence, op.Sent, ErrTransition)
@@ -85,7 +88,8 @@ func decideOn(ctx context.Context, store Store, key string, occurrence, attempt 
 		if err != nil || w == nil {
 			return op, err
 		}
-		w.Token, w.Operation, w.Open, w.Holding = newToken(), op, op.listed(), op.holding()
+		w.Token = newToken()
+		op.list(w)
 		err = store.Commit(ctx, w)
 		if !errors.Is(err, ErrConflict) {
 			return op, err
@@ -104,7 +108,7 @@ func resolve(op *Operation, body Body, r Resolution, now time.Time) (*Write, err
 	if op.Status != StatusUnknown && op.Status != StatusEscalated {
 		return nil, fmt.Errorf("operation %s is %s, there is nothing to decide: %w", op.Key, op.Status, ErrTransition)
 	}
-	decision := &Decision{Verdict: r.Verdict, By: r.By, Note: r.Note, At: now.UTC(), Weak: true, Attempt: op.Sent}
+	decision := &Decision{Verdict: r.Verdict, By: r.By.Name, Note: r.Note, At: now.UTC(), Weak: !r.By.Proven, Attempt: op.Sent}
 	w := &Write{}
 	if r.Verdict == VerdictNotApplied {
 		if err := op.early(now); err != nil {
@@ -139,11 +143,14 @@ func resolve(op *Operation, body Body, r Resolution, now time.Time) (*Write, err
 	return w, nil
 }
 
+// Arrival is until when an attempt may still arrive, or show in a lookup: a verdict "not applied" before it is too early.
+func (op *Operation) Arrival() time.Time { return op.settled(0) }
+
 // early says why a verdict "not applied", or an order to repeat, is too early; nil: it is not.
 func (op *Operation) early(now time.Time) error {
 	switch {
-	case now.Before(op.deadline()):
-		return fmt.Errorf("operation %s: its attempt may still arrive, until %s: %w", op.Key, op.deadline().UTC().Format(time.RFC3339), ErrTooEarly)
+	case now.Before(op.settled(0)):
+		return fmt.Errorf("operation %s: its attempt may still arrive, or show, until %s: %w", op.Key, op.settled(0).UTC().Format(time.RFC3339), ErrTooEarly)
 	case !op.gone():
 		return fmt.Errorf("operation %s: the process that sent it still waits for an answer: %w", op.Key, ErrTooEarly)
 	}
@@ -152,7 +159,7 @@ func (op *Operation) early(now time.Time) error {
 
 // repeat applies an order. It is pure but for op, which it changes.
 func repeat(op *Operation, r RepeatOrder, now time.Time) (*Write, error) {
-	decision := &Decision{Verdict: "repeat", By: r.By, Note: r.Note, At: now.UTC(), Weak: true, Attempt: op.Sent}
+	decision := &Decision{Verdict: "repeat", By: r.By.Name, Note: r.Note, At: now.UTC(), Weak: !r.By.Proven, Attempt: op.Sent}
 	switch op.Status {
 	case StatusUnknown, StatusEscalated:
 		if op.Ordered != nil {
@@ -165,7 +172,7 @@ func repeat(op *Operation, r RepeatOrder, now time.Time) (*Write, error) {
 			decision.Forced = true
 		}
 		return order(op, decision, now)
-	case StatusSucceeded, StatusAbandoned:
+	case StatusSucceeded, StatusAbandoned, StatusRejected:
 		if op.Allowed != nil {
 			return nil, nil
 		}

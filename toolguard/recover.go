@@ -98,5 +98,7 @@ func recovery(op *Operation, alive func(string) bool, now time.Time) *Write {
 			events = append(events, e)
 		}
 	}
-	return &Write{Token: newToken(), Operation: op, Open: op.listed(), Holding: op.holding(), Events: events}
+	w := &Write{Token: newToken(), Events: events}
+	op.list(w)
+	return w
 }

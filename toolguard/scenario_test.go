@@ -334,7 +334,9 @@ func TestScenario(t *testing.T) {
 		}},
 		{"33 the tombstone answers a year later", func(w *world) {
 			w.call("pay", invoice, event("evt 1"))
+			w.g.Close(context.Background())
 			w.wait(365 * 24 * time.Hour)
+			w.crash()
 			r := w.call("pay", invoice, event("evt 1"))
 			w.want(r, "replayed/body_expired/succeeded")
 			if !strings.HasPrefix(r.Text, "ALREADY DONE, not repeated.") {

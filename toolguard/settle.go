@@ -20,7 +20,8 @@ func (op *Operation) become(to Status) {
 type evidence struct {
 	attempt      int
 	state        AttemptState // AttemptUnsent, AttemptRefused, AttemptUnknown or AttemptSucceeded
-	finished     bool         // its sender has finished or died
+	finished     bool         // its sender can send nothing any more
+	gone         time.Time    // since when, if that is known better than now
 	answered     bool         // the tool itself answered
 	exists       bool         // refused, because a thing with our key is there already: some other attempt made it
 	says         string
@@ -35,7 +36,12 @@ func settle(op *Operation, ev evidence, now time.Time) []EventType {
 		return nil
 	}
 	before := *a
-	a.Finished = a.Finished || ev.finished
+	if ev.finished && !a.Finished {
+		a.Finished, a.Gone = true, now
+		if !ev.gone.IsZero() {
+			a.Gone = ev.gone
+		}
+	}
 	if ev.state != AttemptUnknown || a.State == AttemptOpen {
 		if a.State != AttemptSucceeded {
 			a.State = ev.state
@@ -69,7 +75,9 @@ func settle(op *Operation, ev evidence, now time.Time) []EventType {
 		}
 		op.become(StatusSucceeded)
 		op.Settled = now
-		op.DownstreamID = ev.downstreamID
+		if ev.downstreamID != "" {
+			op.DownstreamID = ev.downstreamID
+		}
 		if op.doneOtherwise(a) {
 			op.Conflict = fmt.Sprintf("attempt %d was answered as done after another attempt, with other arguments, had been", a.N)
 			events = append(events, EventConflict)
@@ -79,8 +87,13 @@ func settle(op *Operation, ev evidence, now time.Time) []EventType {
 	if a.State == AttemptUnsent && before.State == AttemptOpen {
 		op.Budget++
 		op.Ordered = a.Order
+		if op.Approval != nil && a.Approval == op.Approval.ID {
+			op.Approval.State = ApprovalApproved
+		}
 	}
 	switch {
+	case op.Status == StatusAwaitingApproval || op.Status == StatusApproved:
+		return events // these attempts are behind it, and nothing more was learned of them
 	case op.running():
 		return events
 	case !op.unresolved():
@@ -90,7 +103,10 @@ func settle(op *Operation, ev evidence, now time.Time) []EventType {
 		op.Budget = op.Grant
 		return events
 	}
-	if _, ok := op.again(now, op.Window, op.Effect == registry.Idempotent); !ok {
+	if op.DownstreamID == "" {
+		op.DownstreamID = ev.downstreamID // a lookup may ask for it
+	}
+	if op.next(now, op.warrants()).step == stepNone {
 		if op.Status != StatusEscalated {
 			op.become(StatusEscalated)
 			op.Spent = op.Budget <= 0 && op.Window > 0
@@ -110,6 +126,8 @@ func late(op *Operation, before Attempt, a *Attempt) []EventType {
 	switch {
 	case a.State == AttemptSucceeded && op.Resolved != nil:
 		op.Conflict = fmt.Sprintf("attempt %d was answered as done after a person had decided %q", a.N, op.Resolved.Verdict)
+	case a.State == AttemptSucceeded && op.Status == StatusRejected:
+		op.Conflict = fmt.Sprintf("attempt %d was answered as done after a person had rejected it", a.N)
 	case a.State == AttemptSucceeded && !op.sameEffect(a):
 		op.Conflict = fmt.Sprintf("attempt %d was answered as done after another attempt had been", a.N)
 	case a.proven() && op.Resolved != nil && op.Status == StatusSucceeded && !op.unresolved():
@@ -167,24 +185,120 @@ func (op *Operation) deadline() time.Time {
 	return t
 }
 
-// again says from when on the frozen bytes may be sent again out of unknown, under which of DESIGN's warrants
-// there is; not ok: never. sets: the tool sets a state, which needs none. Whether the earlier senders are gone is asked separately (gone), for that has no time.
-func (op *Operation) again(now time.Time, window time.Duration, sets bool) (at time.Time, ok bool) {
+// warrants are what there may be to go on with an operation out of unknown.
+type warrants struct {
+	window  time.Duration // how long the downstream honours our key
+	sets    bool          // the tool sets a state: it may be sent again by a call that wants it
+	lookups bool
+	settle  time.Duration // of the lookups
+	demand  bool          // somebody asks: one more round of lookups, where their budget is spent
+}
+
+// warrants are those that were declared when the latest attempt was sent.
+func (op *Operation) warrants() warrants {
+	return warrants{window: op.Window, sets: op.Effect == registry.Idempotent, lookups: op.Lookups, settle: op.Settle}
+}
+
+// today's warrants for an operation: a window that was shortened counts, a longer one does not.
+func (t *Tool) warrants() warrants {
+	w := warrants{window: t.Policy.DownstreamKey.Window, sets: t.Effective == registry.Idempotent, lookups: len(t.Policy.Lookups) > 0}
+	for i := range t.Policy.Lookups {
+		w.settle = max(w.settle, t.Policy.Lookups[i].Settle)
+	}
+	return w
+}
+
+// step is what may be done next about an operation out of unknown.
+type step int
+
+const (
+	stepNone step = iota // nothing: only a person, or late evidence
+	stepStay             // nothing yet: its sender may still send
+	stepLook             // ask the lookups
+	stepSend             // send the frozen bytes again
+)
+
+type next struct {
+	step step
+	at   time.Time
+}
+
+// next says what may be done about an operation out of unknown, and from when on, under which of DESIGN's warrants there is.
+func (op *Operation) next(now time.Time, w warrants) next {
+	w.window = min(op.Window, w.window)
+	look, looks := op.lookAt(now, w)
+	send, sends := op.sendAt(now, w)
+	switch gone := op.gone() || op.Ordered != nil; {
+	case looks && (!sends || !gone || !look.After(send)):
+		return next{stepLook, look}
+	case sends && gone:
+		return next{stepSend, send}
+	case sends:
+		return next{stepStay, send}
+	}
+	return next{}
+}
+
+// sendAt says from when on the frozen bytes may be sent again; not ok: never, unless a lookup proves an absence.
+func (op *Operation) sendAt(now time.Time, w warrants) (at time.Time, ok bool) {
 	at = op.deadline()
 	if now.After(at) {
 		at = now
 	}
-	if op.Ordered != nil || sets {
+	if op.Ordered != nil || w.sets {
 		return op.backoff(at), true
 	}
-	if window <= 0 || op.Budget <= 0 {
+	if w.window <= 0 || op.Budget <= 0 {
 		return time.Time{}, false
 	}
 	at = op.backoff(at)
-	if at.Add(op.Timeout + window/10).After(op.FirstSent.Add(window)) {
+	if at.Add(op.Timeout + w.window/10).After(op.FirstSent.Add(w.window)) {
 		return time.Time{}, false
 	}
 	return at, true
+}
+
+const (
+	maxLooks   = 8           // rounds of lookups that could have proved an absence and did not, before a person is asked
+	lookAgain  = time.Minute // between rounds on demand, once these are spent
+	maxBackoff = 9           // 1 s, 2 s, … 512 s between rounds
+)
+
+// lookAt says when the next round of lookups is due.
+func (op *Operation) lookAt(now time.Time, w warrants) (at time.Time, ok bool) {
+	switch {
+	case !w.lookups:
+		return at, false
+	case op.LookedAt.IsZero():
+		return now, true
+	case op.Looked >= maxLooks:
+		at = op.LookedAt.Add(lookAgain)
+		return now, w.demand && !at.After(now)
+	}
+	n := op.Looks
+	if op.Looked > 0 {
+		n = op.Looked
+	}
+	at = op.LookedAt.Add(time.Second << min(max(n-1, 0), maxBackoff))
+	if settled := op.settled(w.settle); op.gone() && settled.After(op.LookedAt) && settled.Before(at) {
+		at = settled
+	}
+	if at.Before(now) {
+		at = now
+	}
+	return at, true
+}
+
+// settled is the moment from which on an absence that a lookup shows is one: settle after the deadlines and the ends of the
+// senders of all attempts that may have happened. It means something only once these are gone.
+func (op *Operation) settled(settle time.Duration) time.Time {
+	at := op.deadline()
+	for i := range op.Attempts {
+		if a := &op.Attempts[i]; !a.proven() && a.Gone.After(at) {
+			at = a.Gone
+		}
+	}
+	return at.Add(max(settle, op.Settle))
 }
 
 // backoff delays a new attempt behind attempts that never left: 1 s, 2 s, 4 s … 64 s after the latest.

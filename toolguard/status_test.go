@@ -7,7 +7,7 @@ import (
 
 // Every pair of statuses: become goes where the table leads, and nowhere else; what is final leads nowhere.
 func TestTransitions(t *testing.T) {
-	statuses := []Status{"", StatusDispatching, StatusSucceeded, StatusFailed, StatusUnknown, StatusEscalated, StatusAbandoned}
+	statuses := []Status{"", StatusAwaitingApproval, StatusApproved, StatusRejected, StatusDispatching, StatusSucceeded, StatusFailed, StatusUnknown, StatusEscalated, StatusAbandoned}
 	if len(transitions) != len(statuses) {
 		t.Fatalf("the table has %d rows, there are %d statuses", len(transitions), len(statuses))
 	}
@@ -29,7 +29,7 @@ func TestTransitions(t *testing.T) {
 	// What must never be, whatever the table says.
 	for _, pair := range [][2]Status{
 		{StatusSucceeded, StatusDispatching}, {StatusSucceeded, StatusFailed}, {StatusAbandoned, StatusDispatching},
-		{StatusFailed, StatusUnknown}, {"", StatusSucceeded}, {StatusEscalated, StatusUnknown},
+		{StatusFailed, StatusUnknown}, {StatusAwaitingApproval, StatusDispatching}, {StatusRejected, StatusAwaitingApproval}, {StatusUnknown, StatusAwaitingApproval}, {"", StatusSucceeded}, {StatusEscalated, StatusUnknown},
 	} {
 		if goes(pair[0], pair[1]) {
 			t.Errorf("from %q to %q", pair[0], pair[1])

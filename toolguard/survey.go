@@ -20,8 +20,9 @@ func (g *Guard) survey(v *visit) (*situation, uint64, error) {
 	s := &situation{
 		now: time.Now(), id: v.id, facts: f, frozen: v.frozen, input: v.Input != nil,
 		idempotent: t.Effective == registry.Idempotent, entity: v.entity,
-		repeat: t.Policy.RepeatAfter, window: t.Policy.DownstreamKey.Window,
+		repeat: t.Policy.RepeatAfter, warrants: t.warrants(), terms: termsOf(t, f, v.args),
 	}
+	s.warrants.demand = !v.unasked
 	page, err := g.operations(v.ctx, Query{Tenant: f.Tenant, Intent: v.id.Intent, Limit: 1})
 	if err != nil {
 		return nil, 0, err
@@ -188,6 +189,21 @@ func (g *Guard) arguments(ctx context.Context, op *Operation) (json.RawMessage, 
 		return nil, nil, fmt.Errorf("the arguments of operation %s: %w", op.Key, err)
 	}
 	return body.Arguments, args, nil
+}
+
+// frozen reads the bytes that an operation froze, and makes sure that they are these.
+func (g *Guard) frozen(ctx context.Context, op *Operation) (json.RawMessage, error) {
+	arguments, _, err := g.arguments(ctx, op)
+	if err == nil && hashOf(arguments) != op.Frozen {
+		err = fmt.Errorf("the arguments of operation %s are not those that were recorded: %w", op.Key, ErrDamaged)
+	}
+	return arguments, err
+}
+
+// hashOf is the hash of all bytes of a call's arguments.
+func hashOf(arguments []byte) string {
+	sum := sha256.Sum256(arguments)
+	return hex.EncodeToString(sum[:])
 }
 
 // callIndex names this very call, where the runtime numbers calls: within the run or session, for this tool and these arguments.

@@ -66,6 +66,7 @@ func (s *speech) replayed() {
 		s.add(". Its result is not on record.")
 	case s.bare:
 		s.add(". There is no result on record; this is the receipt, key %s.", s.v.Key)
+		s.quote()
 	default:
 		s.add(". The result below is the recorded one.")
 	}
@@ -83,6 +84,17 @@ func (s *speech) replayed() {
 }
 
 func (s *speech) pending() {
+	if s.v.Reason == ReasonApprovalRequired {
+		s.add("NOT DONE YET. A person must approve this %s before it is sent (approval %s", s.tool, s.v.Approval)
+		if s.op != nil && s.op.Approval != nil {
+			if len(s.op.Approval.Reviewers) > 0 {
+				s.add(", for %s to decide", strings.Join(s.op.Approval.Reviewers, " or "))
+			}
+			s.add(", until %s", s.op.Approval.Expires.Format(time.RFC3339))
+		}
+		s.add("). Nothing was sent. It is sent by itself once it is approved; calling %s again with the same arguments shows how it stands and sends nothing twice. Tell the user, and do not do it in another way.", s.tool)
+		return
+	}
 	if s.v.Reason == ReasonReconciling {
 		s.add("OUTCOME NOT KNOWN YET. %s was sent%s and may have been done; it is being found out.", s.tool, sentAt(s.op))
 		s.quote()
@@ -126,6 +138,14 @@ func (s *speech) blocked() {
 		s.add(" Nothing happened.")
 	case ReasonAbandoned:
 		s.add("NOT SENT. A person gave this %s up%s. Only a person can open it again; tell the user if it is still wanted.", tool, decidedAt(s.op))
+	case ReasonApprovalRejected:
+		s.add("NOT SENT. A person rejected this %s%s", tool, rejectedAt(s.op))
+		if s.op != nil && s.op.Approval != nil && s.op.Approval.Decision != nil && s.op.Approval.Decision.Note != "" {
+			s.add(" and noted: %s", quoted(s.op.Approval.Decision.Note, maxSays))
+		} else {
+			s.add(".")
+		}
+		s.add(" The same arguments stay rejected. Tell the user.")
 	case ReasonArgumentsChanged:
 		s.add("NOT SENT. This %s is on record with other arguments", tool)
 		if len(v.Differs) > 0 {
@@ -183,6 +203,10 @@ func state(op *Operation) string {
 		return "was done" + at(&settled)
 	case StatusDispatching:
 		return "is still running"
+	case StatusAwaitingApproval, StatusApproved:
+		return "waits for a person's approval"
+	case StatusRejected:
+		return "was rejected by a person"
 	case StatusAbandoned:
 		return "was given up by a person"
 	}
@@ -234,6 +258,13 @@ func sentAt(op *Operation) string {
 		return ""
 	}
 	return at(&op.latest().Started)
+}
+
+func rejectedAt(op *Operation) string {
+	if op == nil || op.Approval == nil || op.Approval.Decision == nil {
+		return ""
+	}
+	return at(&op.Approval.Decision.At)
 }
 
 func decidedAt(op *Operation) string {

@@ -137,8 +137,7 @@ func (g *Guard) resume(ctx context.Context, t *Tool) {
 	}
 }
 
-// schedule plans the next attempt of an operation out of unknown, where there is a warrant for one. State-setting
-// tools get theirs with the next call.
+// schedule plans what is to be done next about an operation without a call that asks for it, if there is anything.
 func (g *Guard) schedule(t *Tool, op *Operation) {
 	at, ok := g.due(t, op)
 	if !ok {
@@ -158,18 +157,29 @@ func (g *Guard) schedule(t *Tool, op *Operation) {
 	g.timers[key] = time.AfterFunc(time.Until(at), func() { g.again(t.Action(), key) })
 }
 
-// due says when an operation may be sent again without a call that asks for it.
+// due says when something is to be done about an operation without a call that asks for it.
 func (g *Guard) due(t *Tool, op *Operation) (time.Time, bool) {
-	if op.Status != StatusUnknown && op.Status != StatusEscalated || !op.gone() && op.Ordered == nil {
-		return time.Time{}, false
-	}
-	if t.Effective == registry.Idempotent && op.Ordered == nil {
-		return time.Time{}, false
-	}
-	return op.again(time.Now(), min(op.Window, t.Policy.DownstreamKey.Window), false)
+	n := t.onItsOwn(op, time.Now())
+	return n.at, n.step == stepLook || n.step == stepSend
 }
 
-// again sends an operation's frozen bytes again, if there is still a warrant for it.
+// onItsOwn is what may be done about an operation without a call that asks for it. State-setting tools are sent again by
+// the next call only.
+func (t *Tool) onItsOwn(op *Operation, now time.Time) next {
+	switch op.Status {
+	case StatusApproved:
+		return next{stepSend, now}
+	case StatusUnknown, StatusEscalated:
+		w := t.warrants()
+		if w.sets {
+			w.sets, w.window = false, 0
+		}
+		return op.next(now, w)
+	}
+	return next{}
+}
+
+// again does what is due about an operation, if it still is.
 func (g *Guard) again(action, key string) {
 	g.mu.Lock()
 	delete(g.timers, key)
@@ -178,35 +188,43 @@ func (g *Guard) again(action, key string) {
 	if t == nil {
 		return
 	}
-	ctx := context.Background()
 	op, err := g.load(key)
-	if err != nil {
-		g.log.Error("an operation could not be read", "key", key, "error", err)
-		return
+	if err == nil {
+		switch n := t.onItsOwn(op, time.Now()); {
+		case n.step != stepLook && n.step != stepSend:
+		case n.at.After(time.Now()):
+			g.schedule(t, op)
+		case n.step == stepLook:
+			g.look(t, key)
+		case op.Status == StatusApproved:
+			err = g.carryOn(t, op)
+		default:
+			err = g.sendAgain(t, op)
+		}
 	}
-	name := roomOf(op.Effect, op.Facts, op.Action, op.Subject, op.Entity)
-	r := g.rooms.enter(name)
+	if err != nil && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrStoreClosed) {
+		g.log.Error("an operation could not be looked after", "tool", action, "key", key, "error", err)
+	}
+}
+
+// sendAgain sends an operation's frozen bytes again, if there is still a warrant for it.
+func (g *Guard) sendAgain(t *Tool, op *Operation) error {
+	r := g.rooms.enter(roomOf(op.Effect, op.Facts, op.Action, op.Subject, op.Entity))
 	defer g.rooms.leave(r)
 	r.Lock()
 	defer r.Unlock()
-	if op, err = g.load(key); err != nil {
-		return
-	}
-	at, ok := g.due(t, op)
-	switch {
-	case !ok:
-		return
-	case at.After(time.Now()):
-		g.schedule(t, op)
-		return
-	}
-	arguments, _, err := g.arguments(ctx, op)
+	op, err := g.load(op.Key)
 	if err != nil {
-		g.log.Error("an operation cannot be sent again", "key", key, "error", err)
-		return
+		return err
 	}
-	_, err = g.launch(ctx, t, op, &Write{}, attemptOf{owner: g.process, digest: op.Digest, frozen: op.Frozen}, registry.Dispatch{Arguments: arguments})
-	if err != nil && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrClosed) {
-		g.log.Error("an attempt could not be recorded", "key", key, "error", err)
+	if n := t.onItsOwn(op, time.Now()); n.step != stepSend || op.Status == StatusApproved || n.at.After(time.Now()) {
+		g.schedule(t, op)
+		return nil
 	}
+	arguments, err := g.frozen(context.Background(), op)
+	if err != nil {
+		return err
+	}
+	_, err = g.launch(context.Background(), t, op, &Write{}, attemptOf{owner: g.process, digest: op.Digest, frozen: op.Frozen}, registry.Dispatch{Arguments: arguments})
+	return err
 }

@@ -24,6 +24,7 @@ type world struct {
 	store *storetest.Memory
 	seam  *seam
 	g     *toolguard.Guard
+	past  []*toolguard.Guard        // all there were, the dead ones too
 	alive func(process string) bool // nil: there are no other processes
 	tools map[string]*toolguard.Tool
 	specs []registry.Tool
@@ -93,6 +94,7 @@ func (w *world) open() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	w.past = append(w.past, g)
 	w.g, w.tools = g, map[string]*toolguard.Tool{}
 	for _, s := range w.specs {
 		w.register(s)
@@ -104,6 +106,10 @@ func (w *world) close() {
 	defer cancel()
 	w.g.Close(ctx)
 	w.store.Close()
+	cancel()
+	for _, g := range w.past {
+		g.Close(ctx)
+	}
 }
 
 // crash kills the process: what it had in memory is gone, and its attempts go nowhere.
@@ -302,12 +308,12 @@ func (w *world) op(key string) *toolguard.Operation {
 }
 
 func (w *world) resolve(key, verdict string, force bool) error {
-	_, err := toolguard.Resolve(context.Background(), w.store, toolguard.Resolution{Key: key, Verdict: verdict, By: "dana", Force: force})
+	_, err := toolguard.Resolve(context.Background(), w.store, toolguard.Resolution{Key: key, Verdict: verdict, By: toolguard.Person{Name: "dana"}, Force: force})
 	return err
 }
 
 func (w *world) repeat(key string, force bool) error {
-	_, err := toolguard.Repeat(context.Background(), w.store, toolguard.RepeatOrder{Key: key, By: "dana", Force: force})
+	_, err := toolguard.Repeat(context.Background(), w.store, toolguard.RepeatOrder{Key: key, By: toolguard.Person{Name: "dana"}, Force: force})
 	return err
 }
 

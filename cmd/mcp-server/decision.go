@@ -41,7 +41,7 @@ func (p *program) opsResolveCommand() *cobra.Command {
 			if r.Result, err = asResult(result); err != nil {
 				return usage{err}
 			}
-			r.By = whoami()
+			r.By = toolguard.Person{Name: whoami()}
 			return p.decide(c.Context(), args[0], r.Verdict, func(s toolguard.Store, key string) (*toolguard.Operation, error) {
 				r.Key = key
 				return toolguard.Resolve(c.Context(), s, r)
@@ -66,7 +66,7 @@ func (p *program) opsRepeatCommand() *cobra.Command {
 			"a server that runs, or the next one; after a final one, the next call is its next occurrence. Anything else is refused.\n" +
 			"KEY may be the first letters of a key, at least 8.",
 		RunE: func(c *cobra.Command, args []string) error {
-			r.By = whoami()
+			r.By = toolguard.Person{Name: whoami()}
 			return p.decide(c.Context(), args[0], "repeat", func(s toolguard.Store, key string) (*toolguard.Operation, error) {
 				r.Key = key
 				return toolguard.Repeat(c.Context(), s, r)
