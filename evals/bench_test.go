@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -25,7 +26,8 @@ import (
 
 // BenchmarkGuardedCall measures one guarded call in process (validate, digest, record, a tool that does nothing,
 // settle, delivery) against bare Badger with synced writes and a group commit, one key a write and two durable writes
-// an operation, in turns within one run. It prints ratios: absolute figures say more about the disk.
+// an operation, in turns within one run. It prints ratios: absolute rates say more about the disk, and on a machine that
+// does other work about that. What a call costs the processors and the heap is printed beside them.
 //
 //	go test ./evals -run ^$ -bench GuardedCall -benchtime 1x
 func BenchmarkGuardedCall(b *testing.B) {
@@ -35,6 +37,7 @@ func BenchmarkGuardedCall(b *testing.B) {
 		op      func(n int) error
 		rates   map[int][]float64
 		latency []float64 // of one caller, median of a round, seconds
+		cost    []cost    // with 64 callers
 	}
 	bare, log, fresh := newBare(b), newLog(b), newGuarded(b)
 	arms := []*arm{
@@ -51,23 +54,30 @@ func BenchmarkGuardedCall(b *testing.B) {
 					a.rates = map[int][]float64{}
 				}
 				for _, callers := range []int{1, 64} {
-					rate, median := load(b, callers, time.Second, a.op)
+					rate, median, cost := load(b, callers, time.Second, a.op)
 					a.rates[callers] = append(a.rates[callers], rate)
 					if callers == 1 {
 						a.latency = append(a.latency, median)
+					} else {
+						a.cost = append(a.cost, cost)
 					}
 				}
 			}
 		}
 	}
 	ratio := func(x, y []float64) float64 { return median(x) / median(y) }
+	freshCPU, _, _ := medians(arms[2].cost)
+	bareCPU, _, _ := medians(arms[0].cost)
 	for _, a := range arms {
-		b.Logf("%-16s 1 caller: %7.0f/s, median %6.0f µs   64 callers: %7.0f/s", a.name, median(a.rates[1]), median(a.latency)*1e6, median(a.rates[64]))
+		cpu, allocs, bytes := medians(a.cost)
+		b.Logf("%-16s 1 caller: %7.0f/s, median %6.0f µs   64 callers: %7.0f/s; a call: %4.0f µs of processor, %4.0f allocations, %3.0f KB",
+			a.name, median(a.rates[1]), median(a.latency)*1e6, median(a.rates[64]), cpu*1e6, allocs, bytes/1e3)
 	}
 	b.ReportMetric(ratio(arms[2].rates[64], arms[0].rates[64]), "fresh64/bare")
 	b.ReportMetric(ratio(arms[2].latency, arms[0].latency), "latency1/bare")
 	b.ReportMetric(ratio(arms[3].rates[64], arms[2].rates[64]), "replay64/fresh")
 	b.ReportMetric(ratio(arms[2].rates[64], arms[1].rates[64]), "fresh64/log")
+	b.ReportMetric(freshCPU/bareCPU, "cpu/bare")
 }
 
 func median(v []float64) float64 {
@@ -77,9 +87,24 @@ func median(v []float64) float64 {
 
 var number atomic.Int64
 
-// load has callers make calls for a time, and returns calls a second and the median duration in seconds.
-func load(b *testing.B, callers int, d time.Duration, op func(n int) error) (rate, mid float64) {
+// cost is what one call takes besides time: seconds of processor, allocations and their bytes.
+type cost struct{ cpu, allocs, bytes float64 }
+
+// medians returns the median of each figure.
+func medians(costs []cost) (cpu, allocs, bytes float64) {
+	var c, a, s []float64
+	for _, x := range costs {
+		c, a, s = append(c, x.cpu), append(a, x.allocs), append(s, x.bytes)
+	}
+	return median(c), median(a), median(s)
+}
+
+// load has callers make calls for a time, and returns calls a second, the median duration in seconds, and the cost.
+func load(b *testing.B, callers int, d time.Duration, op func(n int) error) (rate, mid float64, _ cost) {
 	var wg sync.WaitGroup
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	used := processTime()
 	times := make([][]float64, callers)
 	start := time.Now()
 	for i := range callers {
@@ -95,8 +120,12 @@ func load(b *testing.B, callers int, d time.Duration, op func(n int) error) (rat
 		})
 	}
 	wg.Wait()
+	elapsed := time.Since(start).Seconds()
+	used = processTime() - used
+	runtime.ReadMemStats(&after)
 	all := slices.Concat(times...)
-	return float64(len(all)) / time.Since(start).Seconds(), median(all)
+	n := float64(len(all))
+	return n / elapsed, median(all), cost{used.Seconds() / n, float64(after.Mallocs-before.Mallocs) / n, float64(after.TotalAlloc-before.TotalAlloc) / n}
 }
 
 // newBare writes the arguments and then the result, each durably, as one key each.
