@@ -44,6 +44,8 @@ type change struct {
 	callUntil  time.Time
 	body       *blob
 	inline     []byte // the body, where the record itself keeps it
+	bundled    []byte // the body, where a bundle is to hold it, until expires
+	expires    uint64
 	known      *known // for readers
 
 	fence string
@@ -119,7 +121,7 @@ func (c *change) setOperation(w *toolguard.Write) error {
 	if size > maxValue/2 {
 		return tooLarge("the operation", size, maxValue/2)
 	}
-	c.size += len(c.operation) + recordHead + maxInline + 6*(entryBytes+len(op.Key)+len(c.tenant)) + 2*len(op.Intent) + len(op.Subject) + len(c.call)
+	c.size += len(c.operation) + recordHead + maxInline + 6*(entryBytes+len(op.Key)+len(c.tenant)) + 2*len(op.Intent) + len(op.Subject) + len(op.Action) + len(op.Facts.Workflow) + len(c.call)
 	for _, l := range c.lanes {
 		c.size += laneBytes + laneLength*len(op.Key) + len(l)
 	}
@@ -127,9 +129,14 @@ func (c *change) setOperation(w *toolguard.Write) error {
 		if n := len(w.Body.Arguments) + len(w.Body.Result); n > MaxBody {
 			return tooLarge("the body", n, MaxBody)
 		}
-		if body := encodeBody(w.Body, w.BodyUntil); w.BodyUntil.IsZero() && len(body) <= maxInline {
+		body := encodeBody(w.Body, w.BodyUntil)
+		switch {
+		case w.BodyUntil.IsZero() && len(body) <= maxInline:
 			c.inline = body
-		} else {
+		case !w.BodyUntil.IsZero() && len(body) <= maxBundled:
+			c.bundled, c.expires = body, expiry(w.BodyUntil)
+			c.size += len(body)
+		default:
 			c.body = newBlob(body)
 			c.body.expires = expiry(w.BodyUntil)
 			c.size += c.body.size() + maxParts*(entryBytes+len(op.Key))

@@ -119,6 +119,7 @@ func (k *committer) take() *group {
 	if len(g.changes) == 0 || !k.due {
 		return nil
 	}
+	k.writeSheets(g)
 	if len(k.lanes) > lanesKept {
 		clear(k.lanes)
 	}

@@ -19,7 +19,7 @@ const (
 	dataFolder = "badger"
 
 	formatName = "toolguard ledger "
-	format     = 1
+	format     = 2
 )
 
 // ledger is what the file LEDGER keeps.
@@ -120,6 +120,9 @@ func checkFormat(dir, text string) error {
 		return fmt.Errorf("%w: %s says %q, which is no toolguard ledger", toolguard.ErrFormat, filepath.Join(dir, formatFile), text)
 	case n > format:
 		return fmt.Errorf("%w: the ledger in %s was written in format %d by a newer toolguard; this one knows format %d and leaves it alone",
+			toolguard.ErrFormat, dir, n, format)
+	case n < format:
+		return fmt.Errorf("%w: the ledger in %s was written in format %d, before toolguard was first released; this one knows format %d only: move the folder away to begin anew",
 			toolguard.ErrFormat, dir, n, format)
 	}
 	return nil

@@ -35,8 +35,10 @@ type group struct {
 	intents   map[string]intentHead // by key in Badger
 	lanes     map[string][]slot     // by key in Badger
 	documents map[string]documentHead
-	tokens    []string        // of writes without an operation
-	chains    map[string]bool // that grew
+	tokens    []string            // of writes without an operation
+	chains    map[string]bool     // that grew
+	left      map[*sheet]struct{} // that some operation left
+	bundles   map[uint64]*bundle  // by when they expire
 }
 
 // newGroup returns an empty group, which uses the memory of another's journal.
@@ -83,7 +85,7 @@ func (g *group) occurrence(c *change, old intentHead, found bool) {
 
 // operation adds the entries of c's operation, whose stored head is old, and notes its new one.
 func (g *group) operation(c *change, old head, seq uint64) {
-	h := head{rev: seq, dispatched: old.dispatched, created: old.created, token: c.token, parts: old.parts, inline: old.inline, listing: c.listing}
+	h := head{rev: seq, dispatched: old.dispatched, created: old.created, token: c.token, parts: old.parts, bundle: old.bundle, inline: old.inline, listing: g.relist(c, old.listing)}
 	if old.rev == 0 {
 		h.created = seq
 	}
@@ -93,23 +95,16 @@ func (g *group) operation(c *change, old head, seq uint64) {
 	switch {
 	case c.body != nil:
 		g.entries = append(g.entries, c.body.entries(prefixBody, c.key, seq, old.parts)...)
-		h.parts, h.inline = len(c.body.parts), nil
+		h.parts, h.bundle, h.inline = len(c.body.parts), 0, nil
 	case c.inline != nil:
 		g.entries = append(g.entries, (&blob{}).entries(prefixBody, c.key, seq, old.parts)...)
-		h.parts, h.inline = 0, c.inline
+		h.parts, h.bundle, h.inline = 0, 0, c.inline
+	case c.bundled != nil:
+		g.entries = append(g.entries, (&blob{}).entries(prefixBody, c.key, seq, old.parts)...)
+		h.parts, h.bundle, h.inline = 0, g.bundled(c.key, c.bundled, c.expires, seq), nil
 	}
 	if c.call != "" {
 		g.entries = append(g.entries, entry{key: scopedKey(prefixCall, c.call, c.tenant), value: encodeCall(c.key, c.callUntil), expires: expiry(c.callUntil)})
-	}
-	switch {
-	case c.listing == nil && old.listing != nil:
-		g.entries = append(g.entries, entry{key: nameKey(prefixOpen, c.key), gone: true})
-		set(&g.listings, c.key, nil)
-	case c.listing != nil && (old.listing == nil || *old.listing != *c.listing):
-		if old.listing == nil || !old.listing.same(c.listing) {
-			g.put(nameKey(prefixOpen, c.key), encodeListing(c.listing))
-		}
-		set(&g.listings, c.key, c.listing)
 	}
 	g.put(nameKey(prefixRecord, c.key), encodeRecord(&h, c.operation))
 	set(&g.heads, c.key, h)
@@ -131,6 +126,9 @@ func (g *group) seal() {
 	g.turn()
 	if len(g.tokens) > 0 {
 		g.entries = append(g.entries, entry{key: tokenKey(g.seq), value: encodeTokens(g.tokens), expires: expiry(time.Now().Add(tokenLife))})
+	}
+	for _, b := range g.bundles {
+		g.entries = append(g.entries, b.entry())
 	}
 	for key, lane := range g.lanes {
 		g.put([]byte(key), encodeLane(lane))

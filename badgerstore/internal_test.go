@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,6 +53,16 @@ func TestDamagedValuesAreErrorsThatNameTheirKey(t *testing.T) {
 	if err := s.Commit(ctx, w); err != nil {
 		t.Fatal(err)
 	}
+	large := make([]byte, 40<<10)
+	random := rand.NewChaCha8([32]byte{1})
+	random.Read(large)
+	w = &toolguard.Write{
+		Token: "t5", Operation: &toolguard.Operation{Key: "key-4", Intent: "intent-4", Occurrence: 1},
+		Body: &toolguard.Body{Result: large}, BodyUntil: time.Now().Add(time.Hour),
+	}
+	if err := s.Commit(ctx, w); err != nil {
+		t.Fatal(err)
+	}
 	ask := func(q toolguard.Query) func() error {
 		return func() error { q.Tenant = "acme"; _, err := s.Operations(ctx, q); return err }
 	}
@@ -66,14 +77,15 @@ func TestDamagedValuesAreErrorsThatNameTheirKey(t *testing.T) {
 		{journalKey(op.Rev), ask(toolguard.Query{All: true, Limit: 1})},
 		{journalKey(op.Rev), func() error { _, err := s.Events(ctx, 0, 10); return err }},
 		{nameKey(prefixRecord, "key-1"), func() error { _, err := s.Body(ctx, "key-1"); return err }},
-		{partKey(prefixBody, "key-3", 0), func() error { _, err := s.Body(ctx, "key-3"); return err }},
+		{bundleKey(other.Rev), func() error { _, err := s.Body(ctx, "key-3"); return err }},
+		{partKey(prefixBody, "key-4", 0), func() error { _, err := s.Body(ctx, "key-4"); return err }},
 		{partKey(prefixDocument, "document-1", 0), func() error { _, _, err := s.Document(ctx, "document-1"); return err }},
 	} {
 		good, err := raw(s, c.key)
 		if err != nil {
 			t.Fatalf("%q: %v", c.key, err)
 		}
-		for n := range len(good.value) {
+		for n := range min(len(good.value), 300) {
 			for _, bad := range [][]byte{good.value[:n], append(bytes.Repeat([]byte{0xff}, n), good.value[n:]...)} {
 				good.put(t, s, c.key, bad)
 				s.view.recent = recent{} // what was kept would hide it

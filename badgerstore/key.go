@@ -11,8 +11,9 @@ const (
 	prefixLane     = 'l' // lane, tenant → slots
 	prefixCall     = 'c' // call, tenant → operation key
 	prefixBody     = 'b' // operation key, part → part of a blob
+	prefixBundle   = 'f' // sequence → bodies that expire together
 	prefixDocument = 'd' // name, part → part of a blob
-	prefixOpen     = 'o' // operation key → listing
+	prefixSheet    = 'o' // sequence, number → listings of operations
 	prefixJournal  = 'e' // sequence → the events of the writes up to it, and what they created
 	prefixChain    = 'h' // chain → its latest event
 	prefixToken    = 't' // sequence → the tokens of a group's writes without an operation

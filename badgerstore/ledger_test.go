@@ -59,15 +59,16 @@ func TestLedgerKeepsItsIdentity(t *testing.T) {
 	}
 }
 
-func TestNewerFormatIsRefused(t *testing.T) {
+func TestAnotherFormatIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	open(t, dir, nil).Close()
 	format := filepath.Join(dir, "FORMAT")
-	if text, err := os.ReadFile(format); err != nil || string(text) != "toolguard ledger 1\n" {
+	if text, err := os.ReadFile(format); err != nil || string(text) != "toolguard ledger 2\n" {
 		t.Fatalf("%q, %v", text, err)
 	}
 	for text, want := range map[string]string{
-		"toolguard ledger 2\n":  "written in format 2 by a newer toolguard",
+		"toolguard ledger 3\n":  "written in format 3 by a newer toolguard",
+		"toolguard ledger 1\n":  "written in format 1, before toolguard was first released",
 		"something else\n":      "no toolguard ledger",
 		"toolguard ledger -1\n": "no toolguard ledger",
 		"":                      "no toolguard ledger",
@@ -86,7 +87,7 @@ func TestNewerFormatIsRefused(t *testing.T) {
 	if _, err := badgerstore.Open(dir, nil); !errors.Is(err, toolguard.ErrFormat) {
 		t.Errorf("without a format: %v", err)
 	}
-	if err := os.WriteFile(format, []byte("toolguard ledger 1\n"), 0o600); err != nil {
+	if err := os.WriteFile(format, []byte("toolguard ledger 2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	open(t, dir, nil)

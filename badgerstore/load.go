@@ -38,23 +38,7 @@ func (s *Store) load() (_ *committer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = r.scan([]byte{prefixOpen}, nil, false, func(item *badger.Item) (bool, error) {
-		key := string(item.Key()[1:])
-		l, err := value(item, func(b []byte) (*listing, error) { return decodeListing(key, b) })
-		if err != nil {
-			return false, err
-		}
-		h, found, err := stored(k, nameKey(prefixRecord, key), decodeHead)
-		if err == nil && !found {
-			err = unreadable(nameKey(prefixRecord, key), errDamaged)
-		}
-		if err == nil {
-			l.holding = h.holding
-			s.view.open.add(l)
-		}
-		return true, err
-	})
-	if err != nil {
+	if err := k.loadSheets(r); err != nil {
 		return nil, err
 	}
 	var latest []string
@@ -68,4 +52,35 @@ func (s *Store) load() (_ *committer, err error) {
 	}
 	k.lazy = time.AfterFunc(math.MaxInt64, k.flush)
 	return k, err
+}
+
+// loadSheets lists the operations that are open.
+func (k *committer) loadSheets(r *reading) error {
+	sheets := map[string]*sheet{} // where each operation stands last
+	return r.scan([]byte{prefixSheet}, nil, false, func(item *badger.Item) (bool, error) {
+		s := &sheet{key: item.KeyCopy(nil), open: map[string]struct{}{}}
+		_, err := value(item, func(b []byte) (struct{}, error) {
+			return struct{}{}, scanSheet(b, func(l *listing) error {
+				s.size++
+				h, found, err := stored(k, nameKey(prefixRecord, l.key), decodeHead)
+				switch {
+				case err != nil:
+					return err
+				case !found:
+					return errDamaged
+				case !h.open:
+					return nil
+				}
+				if before := sheets[l.key]; before != nil {
+					delete(before.open, l.key)
+				}
+				sheets[l.key] = s
+				s.open[l.key] = struct{}{}
+				l.holding, l.sheet = h.holding, s
+				k.s.view.open.add(l)
+				return nil
+			})
+		})
+		return err == nil, err
+	})
 }

@@ -31,6 +31,7 @@ func (s *openSet) add(l *listing) {
 	if o := s.byKey[l.key]; o != nil {
 		if o.same(l) {
 			s.places[p].hold(o, l.holding)
+			o.sheet = l.sheet
 			return
 		}
 		s.remove(l.key)

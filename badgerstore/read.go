@@ -142,11 +142,16 @@ func (r *reading) body(key string) (body toolguard.Body, until uint64, err error
 		return body, 0, err
 	}
 	data := h.inline
-	if len(data) == 0 {
+	switch {
+	case h.bundle != 0:
+		from = bundleKey(h.bundle)
+		data, err = get(r, from, func(b []byte) ([]byte, error) { return unbundle(b, key) })
+	case len(data) == 0:
 		from = partKey(prefixBody, key, 0)
-		if data, _, err = r.blob(prefixBody, key); err != nil {
-			return body, 0, err
-		}
+		data, _, err = r.blob(prefixBody, key)
+	}
+	if err != nil {
+		return body, 0, err
 	}
 	body, until, err = decodeBody(data, time.Now())
 	if errors.Is(err, errDamaged) {

@@ -56,7 +56,7 @@ func (r *recent) publish(c *change) {
 	k.op.Rev, k.op.Dispatched, k.op.Token = c.head.rev, c.head.dispatched, c.token
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c.body == nil && c.inline == nil {
+	if c.body == nil && c.inline == nil && c.bundled == nil {
 		if before := r.find(c.key); before != nil {
 			k.body, k.until = before.body, before.until
 		}

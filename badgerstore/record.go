@@ -15,12 +15,14 @@ import (
 // operation, packed. The key material stands beside the JSON and not in it: it must come back byte for byte, and
 // encoding/json would write it anew.
 //
-//	version 1 | flags 1 | parts of the body 1 | rev 8 | dispatched 8 | created 8 | token | body, or "" | packed: material | JSON
+//	version 1 | flags 1 | parts of the body 1 | rev 8 | dispatched 8 | created 8 | token | bundle of the body, or 0 | body, or "" |
+//	packed: material | JSON
 const (
-	recordVersion = 1
-	recordHead    = 3 + 3*8 + 1 + maxToken + 2
+	recordVersion = 2
+	recordHead    = 3 + 3*8 + 1 + maxToken + binary.MaxVarintLen64 + 2
 
 	recordHolding = 1 // it may hold others back, if it is open
+	recordOpen    = 2 // some sheet lists it
 
 	// maxInline is the largest body that stands in the record. Most bodies of open operations do, so that they need
 	// no key of their own and are gone once the operation is final, whose body expires and so has a key.
@@ -36,9 +38,11 @@ type head struct {
 	created    uint64 // sequence of the first write
 	token      string
 	parts      int      // of its body
+	bundle     uint64   // that its body is in; 0: none
 	inline     []byte   // its body, if the record keeps it
 	listing    *listing // nil unless it is open
 	holding    bool     // as stored
+	open       bool     // as stored
 }
 
 // encodeOperation returns the operation packed, and how large it was before.
@@ -58,13 +62,17 @@ func encodeOperation(op *toolguard.Operation) (b []byte, size int, err error) {
 func encodeRecord(h *head, operation []byte) []byte {
 	b := make([]byte, 3, recordHead+len(h.inline)+len(operation))
 	b[0], b[2] = recordVersion, byte(h.parts)
-	if h.listing != nil && h.listing.holding {
-		b[1] |= recordHolding
+	if h.listing != nil {
+		b[1] |= recordOpen
+		if h.listing.holding {
+			b[1] |= recordHolding
+		}
 	}
 	for _, n := range []uint64{h.rev, h.dispatched, h.created} {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
-	return append(appendName(appendName(b, h.token), h.inline), operation...)
+	b = binary.AppendUvarint(appendName(b, h.token), h.bundle)
+	return append(appendName(b, h.inline), operation...)
 }
 
 // scanHead reads a head. Its body stays in the scanned slice.
@@ -72,9 +80,10 @@ func scanHead(s *scanner) head {
 	if v := s.byte(); v != recordVersion {
 		s.bad = true
 	}
+	flags := s.byte()
 	return head{
-		holding: s.byte()&recordHolding != 0, parts: int(s.byte()),
-		rev: s.uint64(), dispatched: s.uint64(), created: s.uint64(), token: s.string(), inline: s.name(),
+		holding: flags&recordHolding != 0, open: flags&recordOpen != 0, parts: int(s.byte()),
+		rev: s.uint64(), dispatched: s.uint64(), created: s.uint64(), token: s.string(), bundle: s.uvarint(), inline: s.name(),
 	}
 }
 
@@ -120,30 +129,29 @@ type listing struct {
 	key                               string
 	tenant, workflow, action, subject string
 	holding                           bool
+
+	sheet *sheet // that it stands on; nil: on that of the group being collected
 }
 
-// same reports whether two listings have one entry: whether an operation is holding stands in its record.
+// same reports whether two listings are written alike: whether an operation is holding stands in its record.
 func (l *listing) same(o *listing) bool {
 	a, b := *l, *o
 	a.holding, b.holding = false, false
+	a.sheet, b.sheet = nil, nil
 	return a == b
 }
 
-func encodeListing(l *listing) []byte {
-	b := make([]byte, 0, 4*binary.MaxVarintLen32+len(l.tenant)+len(l.workflow)+len(l.action)+len(l.subject))
-	for _, s := range []string{l.tenant, l.workflow, l.action, l.subject} {
-		b = appendName(b, s)
-	}
-	return b
+func (l *listing) size() int {
+	return 4*binary.MaxVarintLen16 + len(l.tenant) + len(l.workflow) + len(l.action) + len(l.subject)
 }
 
-func decodeListing(key string, b []byte) (*listing, error) {
-	s := scanner{rest: b}
-	l := &listing{key: key, tenant: s.string(), workflow: s.string(), action: s.string(), subject: s.string()}
-	if s.bad {
-		return nil, errDamaged
-	}
-	return l, nil
+func appendListing(b []byte, l *listing) []byte {
+	return appendName(appendName(appendName(appendName(b, l.tenant), l.workflow), l.action), l.subject)
+}
+
+// scanListing reads a key and its listing.
+func scanListing(s *scanner) *listing {
+	return &listing{key: s.string(), tenant: s.string(), workflow: s.string(), action: s.string(), subject: s.string()}
 }
 
 // intentHead is the latest occurrence of an intent. While it is the only one, that is all there is.
