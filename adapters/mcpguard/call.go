@@ -137,7 +137,7 @@ func (s *source) handler(name string, raw json.RawMessage, key registry.Downstre
 		x, _ := ctx.Value(exchangeKey{}).(*exchange)
 		defer s.calling.enter(x)()
 		r := &request{
-			method: string(mcp.MethodToolsCall), params: params, meta: d.Meta, tool: tool, read: d.Operation == "", sending: d.Sending,
+			method: string(mcp.MethodToolsCall), params: params, meta: d.Meta, tool: tool, read: d.Operation == "", sending: d.Sending, sent: d.Sent,
 		}
 		if key.Header != "" && d.Key != "" {
 			r.header = http.Header{}

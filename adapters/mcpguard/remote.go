@@ -1,13 +1,10 @@
 package mcpguard
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -21,19 +18,17 @@ import (
 	"unicode"
 
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"toolguard.dev/oncehttp"
 )
 
 // Times of a connection over HTTP.
 const (
-	dialTime    = 10 * time.Second // to connect, and again for TLS
+	postTime    = 10 * time.Second // for what nobody waits for
 	sessionTime = 10 * time.Second // how long a request waits for a new session in the place of a lost one
 	freshTime   = 5 * time.Second  // a session that was heard of so lately is there
 	lateTime    = 5 * time.Minute  // how long an answer is waited for after an attempt's deadline
 	byeTime     = 2 * time.Second  // to end a session
-
-	// A connection that was idle for longer is not used again: servers close theirs, many after 5 s, and a request that
-	// meets the closing is one of which nobody knows what became.
-	idleConnection = 4 * time.Second
 )
 
 // errSessionLost: the server does not know the session any more, and had not been sent the request, or it was a read.
@@ -88,27 +83,9 @@ func (u *Upstream) runRemote(ctx context.Context) error {
 }
 
 func newRemote(life, end context.Context, s *Server, name string, log *slog.Logger, ids *atomic.Int64, notify func(string, json.RawMessage)) *remote {
-	dialer := &net.Dialer{Timeout: dialTime}
-	protocols := &http.Protocols{}
-	protocols.SetHTTP1(true) // one request at a time on a connection: what was written belongs to it
 	r := &remote{
 		server: s, ids: ids, life: life, end: end, outbox: make(chan []byte, 256), gone: make(chan struct{}),
-		client: &http.Client{
-			Transport: &http.Transport{
-				Proxy: http.ProxyFromEnvironment,
-				DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-					c, err := dialer.DialContext(ctx, network, address)
-					if err != nil {
-						return nil, err
-					}
-					return &outlet{Conn: c}, nil
-				},
-				TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: dialTime,
-				Protocols: protocols, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
-				MaxIdleConnsPerHost: 16, IdleConnTimeout: idleConnection,
-			},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
+		client: oncehttp.NewClient(maxHeader),
 	}
 	r.inbox = inbox{name: name, log: log, notify: notify, send: r.post, pending: map[string]chan answer{}}
 	go r.postAll()
@@ -161,32 +138,13 @@ func (r *remote) agreed(ctx context.Context, version string) error {
 	return nil
 }
 
-// do makes one HTTP request and returns the response, whatever its status. No address is in its errors, because that
-// may hold a secret.
+// do makes one HTTP request of which it need not be known whether it left, and returns the response, whatever its
+// status. No address is in its errors, because that may hold a secret.
 func (r *remote) do(ctx context.Context, method string, body []byte, more http.Header) (*http.Response, error) {
-	q, err := http.NewRequestWithContext(ctx, method, r.server.URL, nil)
+	q, err := r.request(method, body, more).HTTP(ctx)
 	if err != nil {
-		return nil, errors.New("the url cannot be used")
+		return nil, err
 	}
-	if body != nil {
-		q.Body, q.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body)) // without GetBody
-		q.Header.Set("Content-Type", "application/json")
-	}
-	q.Header.Set("Accept", "application/json, text/event-stream")
-	if method == http.MethodGet {
-		q.Header.Set("Accept", "text/event-stream")
-	}
-	q.Header.Set("User-Agent", "toolguard")
-	maps.Copy(q.Header, r.server.Header)
-	r.mu.Lock()
-	if r.version != "" {
-		q.Header.Set(mcp.HeaderProtocolVersion, r.version)
-	}
-	if r.session != "" {
-		q.Header.Set(headerSession, r.session)
-	}
-	r.mu.Unlock()
-	maps.Copy(q.Header, more)
 	response, err := r.client.Do(q)
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
@@ -194,10 +152,37 @@ func (r *remote) do(ctx context.Context, method string, body []byte, more http.H
 	if err != nil {
 		return nil, err
 	}
-	r.mu.Lock()
-	r.heard = time.Now()
-	r.mu.Unlock()
+	r.hears()
 	return response, nil
+}
+
+// request is one HTTP request to the server.
+func (r *remote) request(method string, body []byte, more http.Header) *oncehttp.Request {
+	h := http.Header{"Accept": {"application/json, text/event-stream"}, "User-Agent": {"toolguard"}}
+	if method == http.MethodGet {
+		h.Set("Accept", "text/event-stream")
+	}
+	if body != nil {
+		h.Set("Content-Type", "application/json")
+	}
+	maps.Copy(h, r.server.Header)
+	r.mu.Lock()
+	if r.version != "" {
+		h.Set(mcp.HeaderProtocolVersion, r.version)
+	}
+	if r.session != "" {
+		h.Set(headerSession, r.session)
+	}
+	r.mu.Unlock()
+	maps.Copy(h, more)
+	return &oncehttp.Request{Method: method, URL: r.server.URL, Header: h, Body: body}
+}
+
+// hears notes that the session is there.
+func (r *remote) hears() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.heard = time.Now()
 }
 
 // post queues a message that nobody waits for. If the server does not take them, it is dropped.
@@ -214,7 +199,7 @@ func (r *remote) postAll() {
 	for {
 		select {
 		case message := <-r.outbox:
-			ctx, done := context.WithTimeout(r.life, dialTime)
+			ctx, done := context.WithTimeout(r.life, postTime)
 			if response, err := r.do(ctx, http.MethodPost, message, nil); err == nil {
 				_ = response.Body.Close()
 			}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"toolguard.dev/oncehttp"
 	"toolguard.dev/registry"
 )
 
@@ -60,7 +61,7 @@ func (r *remote) exchange(ctx, before context.Context, q *request) (registry.Ans
 	defer forget()
 	open, cancel := r.open(ctx, q)
 	defer cancel(nil)
-	response, err := r.depart(open, before, cancel, id, q)
+	response, err := r.depart(open, before, id, q)
 	if errors.Is(err, registry.ErrNotSent) {
 		return registry.Answer{}, err
 	}
@@ -99,37 +100,21 @@ func sessionGone(a registry.Answer) bool {
 }
 
 // depart sends a request and returns the response. An error wraps [registry.ErrNotSent] if no byte of it left, and none
-// will. Where a connection that was used before turns out to be closed before the first byte, another one is taken.
-func (r *remote) depart(open, before context.Context, cancel context.CancelCauseFunc, id string, q *request) (*http.Response, error) {
-	for again := false; ; again = true {
-		d := &departure{sending: q.sending}
-		stop := context.AfterFunc(before, func() {
-			if why := context.Cause(before); d.refuse(why) {
-				cancel(why)
-			}
-		})
-		response, err := r.do(d.trace(open), http.MethodPost, requestLine(id, q.method, q.params), r.headers(q))
-		stop()
-		if err == nil {
-			return response, nil
+// will.
+func (r *remote) depart(open, before context.Context, id string, q *request) (*http.Response, error) {
+	request := r.request(http.MethodPost, requestLine(id, q.method, q.params), r.headers(q))
+	request.Sending, request.Sent = q.sending, q.sent
+	response, err := oncehttp.Send(open, before, r.client, request)
+	if e, ok := errors.AsType[*oncehttp.NotSentError](err); ok {
+		if e.Unreachable {
+			r.lose(fmt.Errorf("it cannot be reached: %w", e.Cause))
 		}
-		why, reused := d.state()
-		switch {
-		case !d.refuse(err):
-			return nil, err
-		case errors.Is(why, registry.ErrNotSent):
-			return nil, why
-		case why != nil:
-			return nil, r.notSent(why)
-		case open.Err() != nil:
-			return nil, r.notSent(context.Cause(open))
-		case reused && !again:
-			r.client.CloseIdleConnections()
-			continue
-		}
-		r.lose(fmt.Errorf("it cannot be reached: %w", err))
-		return nil, r.notSent(err)
+		return nil, r.notSent(e.Cause)
 	}
+	if err == nil {
+		r.hears()
+	}
+	return response, err
 }
 
 // open is the context of the HTTP request: a read ends with its caller, anything else is waited for longer.

@@ -1,7 +1,8 @@
-package mcpguard
+package oncehttp
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http/httptrace"
 	"sync"
@@ -24,7 +25,7 @@ func (c *outlet) Write(b []byte) (int, error) {
 	if d == nil {
 		return c.Conn.Write(b)
 	}
-	if err := d.begin(); err != nil {
+	if err := d.begin(c); err != nil {
 		return 0, err
 	}
 	n, err := c.Conn.Write(b)
@@ -41,17 +42,24 @@ func (c *outlet) take(d *departure) {
 // departure is the leaving of one request: from the first byte on it may have arrived, and had its effect.
 type departure struct {
 	sending func() error // called right before the first byte; may be nil
+	sent    func()       // called after the last one; may be nil
 
 	mu      sync.Mutex
 	reused  bool // the connection had carried another request
-	out     bool // a byte was written, or is being written
+	on      *outlet
+	out     bool // a byte was written on it, or is being written
 	written int
 	refusal error // why no byte may leave
 }
 
 // trace tells the connection that the request is about to be written on whose request it is.
 func (d *departure) trace(ctx context.Context) context.Context {
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+	wrote := func(info httptrace.WroteRequestInfo) {
+		if info.Err == nil && d.sent != nil {
+			d.sent()
+		}
+	}
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: wrote, GotConn: func(info httptrace.GotConnInfo) {
 		d.mu.Lock()
 		d.reused = info.Reused
 		d.mu.Unlock()
@@ -64,7 +72,7 @@ func (d *departure) trace(ctx context.Context) context.Context {
 			case interface{ NetConn() net.Conn }: // TLS
 				conn = c.NetConn()
 			default: // none of ours: whatever is written on it counts as gone
-				_ = d.begin()
+				_ = d.begin(nil)
 				d.wrote(1)
 				return
 			}
@@ -72,15 +80,31 @@ func (d *departure) trace(ctx context.Context) context.Context {
 	}})
 }
 
-// begin is called before bytes are written; an error means that none may be.
-func (d *departure) begin() error {
+// errTwice: net/http is about to send a request a second time.
+var errTwice = errors.New("the connection broke after the request had begun to leave")
+
+// errRefused: who asked for the request does not want it to leave any more.
+var errRefused = errors.New("refused")
+
+type refused struct{ error }
+
+func (e refused) Is(target error) bool { return target == errRefused }
+func (e refused) Unwrap() error        { return e.error }
+
+// begin is called before bytes are written on a connection; an error means that none may be.
+func (d *departure) begin(c *outlet) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.out && d.on != c {
+		return errTwice
+	}
 	if d.out || d.refusal != nil {
 		return d.refusal
 	}
+	d.on = c
 	if d.sending != nil {
-		if d.refusal = d.sending(); d.refusal != nil {
+		if err := d.sending(); err != nil {
+			d.refusal = refused{err}
 			return d.refusal
 		}
 	}
