@@ -2,6 +2,7 @@ package registry
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"unicode"
 )
@@ -59,7 +60,7 @@ func jsonError(text string) bool {
 // mayBeError tells, for much less than reading it costs, whether a JSON text may be an object that objectError knows.
 func mayBeError(text string) bool {
 	text = strings.ToLower(text)
-	for _, name := range []string{`error"`, `errors"`, `"success"`, `"ok"`, `"status"`} {
+	for _, name := range []string{`error"`, `errors"`, `"success"`, `"ok"`, `"status`} {
 		if strings.Contains(text, name) {
 			return true
 		}
@@ -108,14 +109,30 @@ func objectError(v any) bool {
 			if v == true {
 				return true
 			}
-		case "status":
-			if text, ok := v.(string); ok {
-				switch strings.ToLower(text) {
-				case "error", "failed", "failure", "fail":
-					return true
-				}
+		case "object":
+			if v == "error" {
+				return true
+			}
+		case "status", "statuscode", "status_code":
+			if tellsFailure(v) {
+				return true
 			}
 		}
+	}
+	return false
+}
+
+// tellsFailure tells whether the value of a member "status" is a word for failure, or HTTP's number of one.
+func tellsFailure(v any) bool {
+	switch v := v.(type) {
+	case string:
+		switch strings.ToLower(v) {
+		case "error", "failed", "failure", "fail":
+			return true
+		}
+	case json.Number:
+		n, err := strconv.Atoi(v.String())
+		return err == nil && n >= 400 && n <= 599
 	}
 	return false
 }

@@ -26,6 +26,9 @@ func TestClassifyUnmarkedError(t *testing.T) {
 
 		"Failed logins: 0": registry.Succeeded, "Failures: 0": registry.Succeeded, "Done. No error": registry.Succeeded, "Canned reply saved": registry.Succeeded,
 		"Unable-bodied list saved": registry.Succeeded, "Exceptions list updated": registry.Succeeded, "Application rejected": registry.Succeeded,
+		`{"status":500,"code":"internal_server_error","message":"x"}`: registry.Unknown, `{"type":"about:blank","title":"x","status":404}`: registry.Unknown,
+		`{"object":"error","id":null}`: registry.Unknown, `{"statusCode":502}`: registry.Unknown, `{"status_code":429}`: registry.Unknown,
+		`{"status":200,"id":1}`: registry.Succeeded, `{"status":4}`: registry.Succeeded, `{"object":"page","status":600}`: registry.Succeeded,
 		`{"error":null}`: registry.Succeeded, `{"error":""}`: registry.Succeeded, `{"errors":[]}`: registry.Succeeded, `{"errors":0}`: registry.Succeeded,
 		`{"error":false,"id":1}`: registry.Succeeded, `{"error":{}}`: registry.Succeeded, `{"error":{"code":0,"message":""}}`: registry.Succeeded,
 		`{"error":"none"}`: registry.Succeeded, `{"success":true}`: registry.Succeeded, `{"ok":1}`: registry.Succeeded, `{"status":"ok"}`: registry.Succeeded,
