@@ -41,8 +41,9 @@ type response struct {
 }
 
 type rpcError struct {
-	Code    int    `json:"code"`
-	Message string `json:"message"`
+	Code    int                       `json:"code"`
+	Message string                    `json:"message"`
+	Data    map[string]map[string]any `json:"data"`
 }
 
 type note struct {
@@ -312,6 +313,16 @@ func (c *client) result(id int) *result {
 	r := c.answer(id)
 	if r.Error != nil {
 		c.t.Fatalf("call %d: error %d: %s", id, r.Error.Code, r.Error.Message)
+	}
+	return parseResult(c.t, r.Result)
+}
+
+// attempt calls a tool that may answer with an error of the protocol, of which the verdict is given.
+func (c *client) attempt(name string, arguments args) *result {
+	c.t.Helper()
+	r := c.answer(c.sendCall(name, arguments))
+	if r.Error != nil {
+		return &result{t: c.t, raw: map[string]any{"error": r.Error.Message}, verdict: r.Error.Data[verdictKey]}
 	}
 	return parseResult(c.t, r.Result)
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -52,9 +53,19 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		buildDir = dir
+		defer func() {
+			for _, end := range slices.Backward(ends) {
+				end()
+			}
+		}()
 		return m.Run()
 	}())
 }
+
+// atEnd has something done when all tests have ended, the last first.
+func atEnd(end func()) { ends = append(ends, end) }
+
+var ends []func()
 
 var buildOnce = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("E2E_SERVER"); path != "" {

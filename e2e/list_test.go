@@ -8,16 +8,23 @@ import (
 	"testing"
 )
 
-// The four real servers, each with a folder of its own.
+// The real servers, each with a folder or a service of its own.
 func realServers(t testing.TB) map[string]upstream {
 	dir := t.TempDir()
-	return map[string]upstream{
+	all := map[string]upstream{
 		"filesystem": filesystem(t, dir),
 		"memory":     memory(t, filepath.Join(dir, "memory.jsonl")),
 		"everything": everything(t),
 		"git":        gitServer(t, dir),
 	}
+	for name, build := range peers {
+		all[name] = build(t).up
+	}
+	return all
 }
+
+// toolCounts are of the servers that are here for what they list.
+var toolCounts = map[string]int{"gitlab": 118, "notion": 24}
 
 // TestListsAreEqual: a tool is listed as the server lists it. Reads to the letter; a guarded tool without task
 // support, and with an outputSchema that allows _toolguard besides. toolguard_operation is ours.
@@ -29,6 +36,9 @@ func TestListsAreEqual(t *testing.T) {
 			c := direct(t, up)
 			want := c.list()
 			c.end()
+			if n := toolCounts[name]; n != 0 && len(want) != n {
+				t.Errorf("the server lists %d tools, no longer %d", len(want), n)
+			}
 			if name == "git" {
 				if size := len(encode(t, want)); size < 70_000 {
 					t.Errorf("the git server lists %d bytes: no longer the large one", size)
