@@ -126,11 +126,9 @@ func (e *Entry) checkLookups() error {
 				return e.policyError("lookup %d has what is no condition: %s", i+1, x)
 			}
 		}
-		if l.Arguments != nil {
-			for _, name := range l.Arguments.Placeholders() {
-				if pointer, ok := argumentPointer(name); ok && e.schema.lacks(pointer, false) {
-					return e.policyError("lookup %d names {{%s}}, which the tool's input schema does not have", i+1, name)
-				}
+		for _, name := range l.Arguments.Placeholders() {
+			if pointer, ok := argumentPointer(name); ok && e.schema.lacks(pointer, false) {
+				return e.policyError("lookup %d names {{%s}}, which the tool's input schema does not have", i+1, name)
 			}
 		}
 	}

@@ -54,7 +54,12 @@ func (t *Template) Keyed() bool { return t != nil && t.keyed }
 func (t *Template) MarshalJSON() ([]byte, error) { return t.source, nil }
 
 // Placeholders returns the names between the braces, in no particular order.
-func (t *Template) Placeholders() []string { return placeholders(t.value, nil) }
+func (t *Template) Placeholders() []string {
+	if t == nil {
+		return nil
+	}
+	return placeholders(t.value, nil)
+}
 
 // Expand puts values in. A placeholder without a value is an error, and so is a result of more than 1 MiB.
 func (t *Template) Expand(v Values) (json.RawMessage, error) {

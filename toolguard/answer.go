@@ -253,7 +253,7 @@ func (g *Guard) read(v *visit, would *Verdict) *Result {
 	if would != nil {
 		verdict = *would
 	}
-	d := registry.Dispatch{Arguments: v.Arguments, Meta: v.Meta, Input: v.Input, Sending: func() error { return nil }}
+	d := registry.Dispatch{Arguments: v.Arguments, Meta: v.Meta, Input: v.Input, Sending: func() error { return nil }, Sent: func() {}}
 	if would != nil {
 		d.Key = keyderive.KeyOf([]byte(newToken())) // no operation's: a downstream that honours keys has to have the effect
 	}

@@ -122,7 +122,7 @@ func (g *Gateway) refresh(ctx context.Context, s *source, several bool) bool {
 			g.mu.Unlock()
 			continue
 		}
-		made, tool, err := g.makeOffer(ctx, s, o, name, shown, stands)
+		made, tool, err := g.makeOffer(ctx, s, o, name, shown, stands, list)
 		if err != nil {
 			problems = append(problems, Problem{s.Name(), name, err})
 			continue
@@ -160,12 +160,15 @@ func (g *Gateway) withdraw(s *source, keep map[string]bool) {
 }
 
 // makeOffer registers a tool with the guard and makes what is listed of it.
-func (g *Gateway) makeOffer(ctx context.Context, s *source, o object, name, shown, stands string) (*offer, mcp.Tool, error) {
+func (g *Gateway) makeOffer(ctx context.Context, s *source, o object, name, shown, stands string, list []json.RawMessage) (*offer, mcp.Tool, error) {
 	effect, from, policy, err := g.options.Describe(s.Name(), name, o.get("annotations"))
 	if err != nil {
 		return nil, mcp.Tool{}, err
 	}
 	if err := reachable(policy, s.server.URL != ""); err != nil {
+		return nil, mcp.Tool{}, err
+	}
+	if policy.Lookups, err = g.lookups(s, policy.Lookups, list); err != nil {
 		return nil, mcp.Tool{}, err
 	}
 	entry, err := registry.Compile(registry.Tool{

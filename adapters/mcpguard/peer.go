@@ -77,6 +77,9 @@ func (p *peer) call(ctx context.Context, r *request) (registry.Answer, error) {
 		if err != nil {
 			return registry.Answer{}, err
 		}
+		if r.sent != nil {
+			r.sent()
+		}
 	case <-givenUp:
 		return registry.Answer{}, p.giveUp(ctx, id)
 	}

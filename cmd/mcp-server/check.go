@@ -101,7 +101,7 @@ func inspect(cfg *config.Config, offers []offer) *checked {
 		r.Servers = append(r.Servers, s)
 		for _, t := range o.tools {
 			actions = append(actions, t.Action())
-			f := r.tool(cfg, t)
+			f := r.tool(cfg, t, o.tools)
 			name := shownName(t.Tool, len(offers))
 			if other, ok := shown[name]; ok && f.Error == "" {
 				f.Error = fmt.Sprintf("clients would see it as %s, as they do %s", name, other)
@@ -130,9 +130,9 @@ func inspect(cfg *config.Config, offers []offer) *checked {
 }
 
 // tool judges one tool.
-func (r *checked) tool(cfg *config.Config, t found) finding {
+func (r *checked) tool(cfg *config.Config, t found, all []found) finding {
 	t.Effect, t.EffectSource, t.Policy = cfg.Resolve(t.Server, t.Name, t.annotations)
-	if faults := cfg.Faults(t.Tool); len(faults) > 0 {
+	if faults := cfg.Faults(t.Tool, effectsOf(cfg, all)); len(faults) > 0 {
 		r.faults = append(r.faults, faults...)
 		return finding{Tool: t.Action(), Effect: t.Effect, Source: t.EffectSource, Error: "its policy does not fit it"}
 	}

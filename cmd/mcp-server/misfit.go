@@ -75,7 +75,7 @@ func unfit(ctx context.Context, cfg *config.Config, gateway *mcpguard.Gateway) (
 			continue
 		}
 		refused := usage{fmt.Errorf("%s/%s: %w", problem.Server, problem.Tool, problem.Err)}
-		found := false
+		known := false
 		for _, u := range gateway.Upstreams() {
 			if u.Name() != problem.Server {
 				continue
@@ -84,16 +84,35 @@ func unfit(ctx context.Context, cfg *config.Config, gateway *mcpguard.Gateway) (
 			if err != nil {
 				return nil, refused
 			}
+			var all []found
 			for _, text := range list {
-				if t, err := readTool(problem.Server, text); err == nil && t.Name == problem.Tool {
-					more := cfg.Faults(t.Tool)
-					faults, found = append(faults, more...), found || len(more) > 0
+				if t, err := readTool(problem.Server, text); err == nil {
+					all = append(all, t)
+				}
+			}
+			for _, t := range all {
+				if t.Name == problem.Tool {
+					more := cfg.Faults(t.Tool, effectsOf(cfg, all))
+					faults, known = append(faults, more...), known || len(more) > 0
 				}
 			}
 		}
-		if !found {
+		if !known {
 			return nil, refused
 		}
 	}
 	return faults, nil
+}
+
+// effectsOf says what calling a server's tools does, by their names.
+func effectsOf(cfg *config.Config, all []found) func(tool string) (registry.Effect, bool) {
+	return func(tool string) (registry.Effect, bool) {
+		for _, t := range all {
+			if t.Name == tool {
+				effect, _, _ := cfg.Resolve(t.Server, t.Name, t.annotations)
+				return effect, true
+			}
+		}
+		return "", false
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/santhosh-tekuri/jsonschema/v5"
 
+	"toolguard.dev/keyderive"
 	"toolguard.dev/registry"
 )
 
@@ -97,6 +98,22 @@ func TestFull(t *testing.T) {
 		t.Errorf("expressions are missing: %+v", p)
 	}
 	p.ReadsWhen, p.DownstreamID, p.NotApplied, p.Unknown = nil, nil, nil, nil
+	if a := p.Approval; a == nil || a.When.String() != "args.amount > 1000" || a.Expires != 24*time.Hour || !slices.Equal(a.Reviewers, []string{"dana"}) {
+		t.Errorf("approval %+v", a)
+	}
+	if l := p.Lookups; len(l) != 2 || l[0].Tool != "find_payment" || !l[0].Keyed() || l[0].Settle != 30*time.Second || l[1].Keyed() || l[1].Absent != nil {
+		t.Errorf("lookups %+v", l)
+	}
+	arguments, err := p.Lookups[0].Arguments.Expand(registry.Values{Key: "k", Arguments: map[string]any{"amount": json.Number("12.5")}, Facts: keyderive.Facts{Tenant: "acme"}})
+	if want := `{"amount":12.5,"deep":[1,true,null,"for acme"],"reference":"k"}`; err != nil || string(arguments) != want {
+		t.Errorf("%s, %v, want %s", arguments, err, want)
+	}
+	p.Approval, p.Lookups = nil, nil
+	for tool, always := range map[string]bool{"send_mail": true, "send_draft": false, "other": false} {
+		if _, _, p := c.Resolve("books", tool, nil); (p.Approval != nil) != always {
+			t.Errorf("%s: approval %+v", tool, p.Approval)
+		}
+	}
 	expected := registry.Policy{OncePer: []string{"source_event", "/invoice_id"}, MayDiffer: []string{"/memo"},
 		Normalize:     map[string][]string{"/email": {"trim", "lower"}, "/to/*": {"lower"}, "/to": {"sort", "unique"}},
 		DownstreamKey: registry.DownstreamKey{Argument: "/idempotency_key", Window: 24 * time.Hour}, Errors: registry.ErrorWords,
@@ -182,7 +199,7 @@ func TestReachedByURL(t *testing.T) {
 		"books": "testdata/fit/reached.yaml:10: tools.*/give.downstream_key: names the header Idempotency-Key, but books is not reached by url: it gets no headers",
 	} {
 		got := ""
-		if faults := c.Faults(registry.Tool{Server: server, Name: "give", InputSchema: json.RawMessage(`{"type":"object"}`)}); faults != nil {
+		if faults := c.Faults(registry.Tool{Server: server, Name: "give", InputSchema: json.RawMessage(`{"type":"object"}`)}, nothing); faults != nil {
 			got = faults.Error()
 		}
 		if got != want {
@@ -190,6 +207,8 @@ func TestReachedByURL(t *testing.T) {
 		}
 	}
 }
+
+func nothing(string) (registry.Effect, bool) { return "", false }
 
 // What only the tools' schemas show is placed in the file too, all of it.
 func TestPolicyFaults(t *testing.T) {
@@ -202,6 +221,13 @@ tools:
       - /memo
       - /note
     normalize: {/mail: [trim]}
+    lookup:
+      - {tool: find, applied: "true"}
+      - {tool: missing, applied: "true"}
+      - {tool: send, applied: "true"}
+      - tool: find
+        arguments: {a: "{{args.memo}}", b: "{{args.nemo}}"}
+        applied: "true"
   books/*:
     entity: [/path]
   books/pai: {}
@@ -217,13 +243,20 @@ tools:
 		`{"type":"object","properties":{"invoice_id":{"type":"string"},"memo":{"type":"string"},"path":{"type":"string"}},"additionalProperties":false}`)}
 	want := `f.yaml:5: tools.books/pay.once_per[1]: once_per names /inv, which the tool's input schema does not have
 f.yaml:8: tools.books/pay.may_differ[1]: may_differ names /note, which the tool's input schema does not have
-f.yaml:9: tools.books/pay.normalize./mail: normalize names /mail, which the tool's input schema does not have`
-	if got := c.Faults(tool).Error(); got != want {
+f.yaml:9: tools.books/pay.normalize./mail: normalize names /mail, which the tool's input schema does not have
+f.yaml:12: tools.books/pay.lookup[1].tool: missing is no tool of the server books
+f.yaml:13: tools.books/pay.lookup[2].tool: send is no read but "write"; if it only reads, declare its effect
+f.yaml:15: tools.books/pay.lookup[3].arguments: lookup 4 names {{args.nemo}}, which the tool's input schema does not have`
+	others := func(tool string) (registry.Effect, bool) {
+		effect, ok := map[string]registry.Effect{"find": registry.Read, "send": registry.Write}[tool]
+		return effect, ok
+	}
+	if got := c.Faults(tool, others).Error(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	unfit := []Unfit{
-		{Fault{"f.yaml", 12, "tools.books/pai", "the server books has no tool of this name; did you mean books/pay?"}, true},
-		{Fault{"f.yaml", 13, "tools.bo*/creat*", "fits no tool of any server"}, false},
+		{Fault{"f.yaml", 19, "tools.books/pai", "the server books has no tool of this name; did you mean books/pay?"}, true},
+		{Fault{"f.yaml", 20, "tools.bo*/creat*", "fits no tool of any server"}, false},
 	}
 	if got := c.Unused([]string{"books/pay"}, func(s string) bool { return s == "gone" }); !slices.Equal(got, unfit) {
 		t.Errorf("got\n%v\nwant\n%v", got, unfit)

@@ -103,8 +103,8 @@ func (r *reader) policy(v value, ru *rule) {
 				p.set("owner", v, nil, func(d *described) { d.policy.Owner = s })
 			}
 		},
-		"approval": r.later("approval"),
-		"lookup":   r.later("lookup"),
+		"approval": p.approval,
+		"lookup":   p.lookups,
 		"secret":   r.later("secret"),
 	}
 	p.limits(known)
@@ -326,6 +326,88 @@ func (p policyReader) downstreamKey(v value) {
 		return
 	}
 	p.set("downstream_key", v, terms, func(d *described) { d.policy.DownstreamKey = key })
+}
+
+// approval reads when a person must say yes.
+func (p policyReader) approval(v value) {
+	if v.kind == text {
+		if s, ok := p.oneOf(v, "approval", "always", "never"); ok {
+			p.set("approval", v, nil, func(d *described) {
+				if d.policy.Approval = nil; s == "always" {
+					d.policy.Approval = &registry.Approval{}
+				}
+			})
+		}
+		return
+	}
+	a := &registry.Approval{}
+	var terms []term
+	before := len(p.faults)
+	p.object(v, fields{
+		"when": func(v value) {
+			if a.When = p.compiled(v, registry.KindArguments); a.When != nil {
+				terms = append(terms, term{v.node.text, v.line, v.path})
+			}
+		},
+		"expires":   func(v value) { a.Expires, _ = p.duration(v) },
+		"reviewers": func(v value) { a.Reviewers, _ = listOf(p.reader, v, p.text) },
+	})
+	if len(p.faults) == before {
+		p.set("approval", v, terms, func(d *described) { d.policy.Approval = a })
+	}
+}
+
+// lookups reads how to learn what became of an attempt.
+func (p policyReader) lookups(v value) {
+	var terms []term
+	lookups, ok := listOf(p.reader, v, func(v value) (l registry.Lookup, ok bool) {
+		before := len(p.faults)
+		condition := func(into **registry.Expression) func(value) {
+			return func(v value) {
+				if *into = p.compiled(v, registry.KindAnswer); *into != nil {
+					terms = append(terms, term{v.node.text, v.line, v.path})
+				}
+			}
+		}
+		p.object(v, fields{
+			"tool": func(v value) {
+				if s, ok := p.text(v); ok {
+					l.Tool = s
+					terms = append(terms, term{s, v.line, v.path})
+				}
+			},
+			"arguments": func(v value) {
+				l.Arguments = p.template(v)
+				for _, name := range l.Arguments.Placeholders() {
+					terms = append(terms, term{"{{" + name + "}}", v.line, v.path})
+				}
+			},
+			"applied": condition(&l.Applied),
+			"absent":  condition(&l.Absent),
+			"settle":  func(v value) { l.Settle, _ = p.duration(v) },
+		})
+		if l.Tool == "" && len(p.faults) == before {
+			p.fault(v, "names no tool to look with")
+		}
+		return l, len(p.faults) == before
+	})
+	if ok {
+		p.set("lookup", v, terms, func(d *described) { d.policy.Lookups = lookups })
+	}
+}
+
+// template reads the arguments of a lookup, with their placeholders.
+func (p policyReader) template(v value) *registry.Template {
+	if v.kind != mapping {
+		p.wrong(v, "a mapping of arguments")
+		return nil
+	}
+	t, err := registry.ParseTemplate(v.json())
+	if err != nil {
+		p.fault(v, "%s", policyText(err))
+		return nil
+	}
+	return t
 }
 
 // classify reads how answers are recognised.

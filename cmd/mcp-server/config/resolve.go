@@ -85,12 +85,17 @@ func matches(pattern, s string) bool {
 }
 
 // Faults lists what is wrong with the policy of a tool that a server offers, such as a pointer that its schema does
-// not have, with the places in the file.
-func (c *Config) Faults(t registry.Tool) Faults {
+// not have, or a lookup that is no read, with the places in the file. effects says what the server's other tools do, if it has them.
+func (c *Config) Faults(t registry.Tool, effects func(tool string) (registry.Effect, bool)) Faults {
 	var out Faults
 	settings := c.settings(t.Server, t.Name)
 	for _, s := range settings {
 		if err := s.fits(t); err != nil {
+			out = append(out, c.fault(s, err))
+		}
+	}
+	if s, ok := settings["lookup"]; ok {
+		for _, err := range unreadable(s, t.Server, effects) {
 			out = append(out, c.fault(s, err))
 		}
 	}
@@ -109,6 +114,22 @@ func (c *Config) Faults(t registry.Tool) Faults {
 		}
 	}
 	return nil
+}
+
+// unreadable are the lookups of a setting whose tool is not there, or does not only read.
+func unreadable(s setting, server string, effects func(tool string) (registry.Effect, bool)) (errs []error) {
+	var d described
+	s.apply(&d)
+	for _, l := range d.policy.Lookups {
+		effect, there := effects(l.Tool)
+		switch {
+		case !there:
+			errs = append(errs, fmt.Errorf("%s is no tool of the server %s", l.Tool, server))
+		case effect != registry.Read:
+			errs = append(errs, fmt.Errorf("%s is no read but %q; if it only reads, declare its effect", l.Tool, effect))
+		}
+	}
+	return errs
 }
 
 // headless says that a key would be sent in a header to servers of which none gets headers; "" if it is not so.

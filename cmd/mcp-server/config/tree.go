@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -52,6 +53,44 @@ type member struct {
 	name  string
 	line  int
 	value *node
+}
+
+// json writes a value as JSON.
+func (n *node) json() json.RawMessage {
+	switch n.kind {
+	case null:
+		return json.RawMessage("null")
+	case number:
+		if json.Valid([]byte(n.text)) {
+			return json.RawMessage(n.text)
+		}
+	case boolean:
+		return json.RawMessage(strings.ToLower(n.text))
+	case list:
+		b := []byte{'['}
+		for i, item := range n.items {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(b, item.json()...)
+		}
+		return append(b, ']')
+	case mapping:
+		b := []byte{'{'}
+		for i, m := range n.members {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(append(append(b, quoted(m.name)...), ':'), m.value.json()...)
+		}
+		return append(b, '}')
+	}
+	return quoted(n.text)
+}
+
+func quoted(s string) json.RawMessage {
+	text, _ := json.Marshal(s) // a string: cannot fail
+	return text
 }
 
 func (n *node) scalar() bool { return n.kind == text || n.kind == number || n.kind == boolean }
