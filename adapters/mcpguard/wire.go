@@ -34,7 +34,7 @@ type request struct {
 	tool    *mcp.Tool       // that is called, for the headers that its schema asks for; may be nil
 	read    bool            // may be given up: when the context ends it is cancelled upstream and not waited for
 	sending func() error    // called right before the first byte; may be nil
-	sent    func()          // called after the last one, over HTTP; may be nil
+	sent    func()          // called after the last one; may be nil
 }
 
 // beforeSending bounds the wait for the first byte to leave: it ends a little before ctx's deadline, so that the news
