@@ -38,6 +38,7 @@ type change struct {
 	occurrence int
 	operation  []byte // packed
 	listing    *listing
+	queue      string
 	dispatch   bool
 	lanes      []string
 	call       string
@@ -103,7 +104,7 @@ func (c *change) setOperation(w *toolguard.Write) error {
 		return fmt.Errorf("ledger: an operation without a key")
 	}
 	c.key, c.rev, c.tenant = op.Key, op.Rev, op.Facts.Tenant
-	c.intent, c.occurrence = op.Intent, op.Occurrence
+	c.intent, c.occurrence, c.queue = op.Intent, op.Occurrence, w.Queue
 	c.dispatch, c.lanes, c.call, c.callUntil = w.Dispatch, w.Lanes, w.Call, w.CallUntil
 	if !w.Dispatch {
 		c.lanes = nil
@@ -121,7 +122,7 @@ func (c *change) setOperation(w *toolguard.Write) error {
 	if size > maxValue/2 {
 		return tooLarge("the operation", size, maxValue/2)
 	}
-	c.size += len(c.operation) + recordHead + maxInline + 6*(entryBytes+len(op.Key)+len(c.tenant)) + 2*len(op.Intent) + len(op.Subject) + len(op.Action) + len(op.Facts.Workflow) + len(c.call)
+	c.size += len(c.operation) + recordHead + maxInline + 8*(entryBytes+len(op.Key)+len(c.tenant)) + 2*len(op.Intent) + len(op.Subject) + len(op.Action) + len(op.Facts.Workflow) + len(c.call) + 3*len(w.Queue) + historyBytes
 	for _, l := range c.lanes {
 		c.size += laneBytes + laneLength*len(op.Key) + len(l)
 	}
@@ -167,7 +168,7 @@ func (c *change) setEvents(events []toolguard.Event) error {
 		if size += len(text) + linkBytes; size > maxValue/2 {
 			return tooLarge("the events", size, maxValue/2)
 		}
-		c.size += chainBytes + len(e.Tenant)
+		c.size += chainBytes + len(e.Tenant) + entryBytes + len(e.Key)
 	}
 	c.size += size + entryBytes
 	return nil
@@ -185,12 +186,12 @@ func (c *change) stamp(w *toolguard.Write) {
 
 func checkNames(w *toolguard.Write) error {
 	var room [16]string
-	names := append(append(room[:0], w.Call, w.Fence, w.Document), w.Lanes...)
+	names := append(append(room[:0], w.Call, w.Fence, w.Document, w.Queue), w.Lanes...)
 	if op := w.Operation; op != nil {
 		names = append(names, op.Key, op.Intent, op.Facts.Tenant, op.Facts.Workflow, op.Action, op.Subject)
 	}
 	for i := range w.Events {
-		names = append(names, w.Events[i].Tenant)
+		names = append(names, w.Events[i].Tenant, w.Events[i].Key)
 	}
 	for _, n := range names {
 		if len(n) > maxName {

@@ -174,6 +174,7 @@ func (k *committer) apply(c *change) error {
 		c.events[i].Seq = k.seq + 1 + uint64(i)
 		g.journal.add(&c.events[i], c.texts[i])
 	}
+	g.remember(c, &old)
 	if c.key != "" {
 		if old.rev == 0 {
 			g.journal.create(seq, c.tenant, c.key)

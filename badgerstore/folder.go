@@ -19,7 +19,7 @@ const (
 	dataFolder = "badger"
 
 	formatName = "toolguard ledger "
-	format     = 2
+	format     = 3
 )
 
 // ledger is what the file LEDGER keeps.

@@ -2,6 +2,7 @@ package badgerstore
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"toolguard.dev/toolguard"
@@ -85,7 +86,7 @@ func (g *group) occurrence(c *change, old intentHead, found bool) {
 
 // operation adds the entries of c's operation, whose stored head is old, and notes its new one.
 func (g *group) operation(c *change, old head, seq uint64) {
-	h := head{rev: seq, dispatched: old.dispatched, created: old.created, token: c.token, parts: old.parts, bundle: old.bundle, inline: old.inline, listing: g.relist(c, old.listing)}
+	h := head{rev: seq, dispatched: old.dispatched, created: old.created, token: c.token, parts: old.parts, bundle: old.bundle, inline: old.inline, listing: g.relist(c, old.listing), queue: c.queue, history: old.history}
 	if old.rev == 0 {
 		h.created = seq
 	}
@@ -106,9 +107,31 @@ func (g *group) operation(c *change, old head, seq uint64) {
 	if c.call != "" {
 		g.entries = append(g.entries, entry{key: scopedKey(prefixCall, c.call, c.tenant), value: encodeCall(c.key, c.callUntil), expires: expiry(c.callUntil)})
 	}
+	if c.queue != old.queue {
+		if old.queue != "" {
+			g.entries = append(g.entries, entry{key: queueKey(old.queue, h.created, c.key), gone: true})
+		}
+		if c.queue != "" {
+			g.put(queueKey(c.queue, h.created, c.key), []byte(c.tenant))
+		}
+	}
 	g.put(nameKey(prefixRecord, c.key), encodeRecord(&h, c.operation))
 	set(&g.heads, c.key, h)
 	c.head = h
+}
+
+// remember notes where the events of operations are: in the record of c's own, whose stored head is old, or under a key.
+func (g *group) remember(c *change, old *head) {
+	for i := range c.events {
+		key, seq := c.events[i].Key, c.events[i].Seq
+		switch {
+		case key == "" || i > 0 && key == c.events[i-1].Key:
+		case key == c.key && len(old.history) < historyKept:
+			old.history = append(slices.Clip(old.history), seq)
+		default:
+			g.put(historyKey(key, seq), nil)
+		}
+	}
 }
 
 // turn begins a new journal entry.

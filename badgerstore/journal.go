@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"toolguard.dev/toolguard"
 )
@@ -94,8 +95,8 @@ func scanCreated(s *scanner) ([]created, error) {
 // decodeCreated reads the created operations of an entry, in order.
 func decodeCreated(b []byte) ([]created, error) { return scanCreated(&scanner{rest: b}) }
 
-// decodeEvents reads the events of an entry that have a sequence above after.
-func decodeEvents(b []byte, after uint64) ([]toolguard.Event, error) {
+// decodeEvents reads the events of an entry that have a sequence above after, and this operation key, if it is not "".
+func decodeEvents(b []byte, after uint64, key string) ([]toolguard.Event, error) {
 	s := scanner{rest: b}
 	if _, err := scanCreated(&s); err != nil {
 		return nil, err
@@ -105,12 +106,16 @@ func decodeEvents(b []byte, after uint64) ([]toolguard.Event, error) {
 		return nil, err
 	}
 	var events []toolguard.Event
+	told := []byte(key)
+	if strings.ContainsFunc(key, func(r rune) bool { return r < '-' || r > 'z' || r == '<' || r == '>' || r == '\\' }) {
+		told = nil // it may be spelled otherwise in JSON
+	}
 	for s = (scanner{rest: text}); len(s.rest) > 0; {
 		seq, place, prev, hash, text := s.uvarint(), s.uvarint(), s.hash(), s.hash(), s.name()
 		if s.bad {
 			return nil, errDamaged
 		}
-		if seq <= after {
+		if seq <= after || key != "" && !bytes.Contains(text, told) {
 			continue
 		}
 		var e toolguard.Event
@@ -120,6 +125,9 @@ func decodeEvents(b []byte, after uint64) ([]toolguard.Event, error) {
 			return nil, fmt.Errorf("%w: %w", errDamaged, err)
 		}
 		e.Chain, e.ChainSeq, e.Prev, e.Hash, e.Seq = e.Tenant, place, prev, hash, seq
+		if key != "" && e.Key != key {
+			continue
+		}
 		events = append(events, e)
 	}
 	return events, nil

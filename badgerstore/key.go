@@ -14,6 +14,8 @@ const (
 	prefixBundle   = 'f' // sequence → bodies that expire together
 	prefixDocument = 'd' // name, part → part of a blob
 	prefixSheet    = 'o' // sequence, number → listings of operations
+	prefixQueue    = 'w' // queue, falling sequence of creation, operation key → tenant
+	prefixHistory  = 'k' // operation key, sequence of a write with events of it that its record does not name → nothing
 	prefixJournal  = 'e' // sequence → the events of the writes up to it, and what they created
 	prefixChain    = 'h' // chain → its latest event
 	prefixToken    = 't' // sequence → the tokens of a group's writes without an operation
@@ -43,6 +45,15 @@ func repeatPrefix(intent, tenant string) []byte {
 }
 
 func scopedName(prefix byte, name string) []byte { return scopedKey(prefix, name, "") }
+
+// queueKey sorts a queue latest created first.
+func queueKey(queue string, created uint64, key string) []byte {
+	return append(binary.BigEndian.AppendUint64(scopedName(prefixQueue, queue), ^created), key...)
+}
+
+func historyKey(key string, seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(scopedName(prefixHistory, key), seq)
+}
 
 func journalKey(seq uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{prefixJournal}, seq)

@@ -20,7 +20,7 @@ const pageLength = 100
 // Operations answers q; see [toolguard.Store].
 func (s *Store) Operations(ctx context.Context, q toolguard.Query) (page toolguard.Page, err error) {
 	kinds := 0
-	for _, is := range []bool{q.Key != "", q.Intent != "", q.Lane != "", q.Call != "", q.Open, q.All} {
+	for _, is := range []bool{q.Key != "", q.Intent != "", q.Lane != "", q.Call != "", q.Open, q.Queue != "", q.All} {
 		if is {
 			kinds++
 		}
@@ -47,6 +47,10 @@ func (s *Store) Operations(ctx context.Context, q toolguard.Query) (page toolgua
 			keys, err = r.call(q.Call, q.Tenant)
 		case q.Open:
 			keys = open
+		case q.Queue != "":
+			if keys, page.Next, err = r.queue(q); err == nil {
+				page.Count, err = r.count(q.Queue, q.Tenant)
+			}
 		case q.All:
 			keys, page.Next, err = r.all(q)
 		}
@@ -247,4 +251,49 @@ func (r *reading) all(q toolguard.Query) (keys []string, next uint64, err error)
 		next = last
 	}
 	return keys, next, err
+}
+
+// queue returns the keys of a page of a queue, latest created first, and where the next page begins.
+func (r *reading) queue(q toolguard.Query) (keys []string, next uint64, err error) {
+	limit := cmp.Or(max(q.Limit, 0), pageLength)
+	prefix := scopedName(prefixQueue, q.Queue)
+	var start []byte
+	if q.Before > 0 {
+		start = queueKey(q.Queue, q.Before-1, "")
+	}
+	last := uint64(0)
+	err = r.scan(prefix, start, false, func(item *badger.Item) (bool, error) {
+		if ours, err := belongs(item, q.Tenant); err != nil || !ours {
+			return true, err
+		}
+		if len(keys) == limit {
+			next = last
+			return false, nil
+		}
+		rest := item.Key()[len(prefix):]
+		last = ^binary.BigEndian.Uint64(rest)
+		keys = append(keys, string(rest[8:]))
+		return true, nil
+	})
+	return keys, next, err
+}
+
+// count counts a queue.
+func (r *reading) count(queue, tenant string) (n int, err error) {
+	err = r.scan(scopedName(prefixQueue, queue), nil, false, func(item *badger.Item) (bool, error) {
+		ours, err := belongs(item, tenant)
+		if ours {
+			n++
+		}
+		return n < toolguard.CountLimit, err
+	})
+	return n, err
+}
+
+// belongs reports whether an entry of a queue is of a tenant; "": of any.
+func belongs(item *badger.Item, tenant string) (bool, error) {
+	if tenant == "" {
+		return true, nil
+	}
+	return value(item, func(b []byte) (bool, error) { return string(b) == tenant, nil })
 }

@@ -3,8 +3,10 @@ package badgerstore
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -193,7 +195,7 @@ func (s *Store) Document(ctx context.Context, name string) (data []byte, rev uin
 func (s *Store) Events(ctx context.Context, after uint64, limit int) (events []toolguard.Event, err error) {
 	err = s.read(ctx, nil, func(r *reading, _ []string) error {
 		return r.scan([]byte{prefixJournal}, journalKey(after+1), false, func(item *badger.Item) (bool, error) {
-			es, err := value(item, func(b []byte) ([]toolguard.Event, error) { return decodeEvents(b, after) })
+			es, err := value(item, func(b []byte) ([]toolguard.Event, error) { return decodeEvents(b, after, "") })
 			if limit > 0 {
 				es = es[:min(len(es), limit-len(events))]
 			}
@@ -202,4 +204,66 @@ func (s *Store) Events(ctx context.Context, after uint64, limit int) (events []t
 		})
 	})
 	return events, err
+}
+
+// History returns the audit events of an operation; see [toolguard.Store]. No limit stands for all.
+func (s *Store) History(ctx context.Context, key string, after uint64, limit int) (events []toolguard.Event, err error) {
+	err = s.read(ctx, nil, func(r *reading, _ []string) error {
+		at, err := r.history(key)
+		if err != nil {
+			return err
+		}
+		read := uint64(0) // the journal was read up to this sequence
+		for _, seq := range at {
+			if seq <= read || limit > 0 && len(events) >= limit {
+				continue
+			}
+			err := r.entryWith(seq, func(entry uint64, b []byte) error {
+				if read = entry; entry <= after {
+					return nil
+				}
+				of, err := decodeEvents(b, after, key)
+				if limit > 0 {
+					of = of[:min(len(of), limit-len(events))]
+				}
+				events = append(events, of...)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return events, err
+}
+
+// history returns sequences of events of an operation, in order: at least one of each write with such.
+func (r *reading) history(key string) ([]uint64, error) {
+	h, err := get(r, nameKey(prefixRecord, key), decodeHead)
+	if err != nil && !errors.Is(err, toolguard.ErrNotFound) {
+		return nil, err
+	}
+	at := h.history
+	prefix := scopedName(prefixHistory, key)
+	err = r.scan(prefix, nil, false, func(item *badger.Item) (bool, error) {
+		at = append(at, binary.BigEndian.Uint64(item.Key()[len(prefix):]))
+		return true, nil
+	})
+	slices.Sort(at)
+	return at, err
+}
+
+// entryWith calls f with the journal entry that has the event of a sequence in it, and the entry's own sequence.
+func (r *reading) entryWith(seq uint64, f func(entry uint64, b []byte) error) error {
+	found := false
+	err := r.scan([]byte{prefixJournal}, journalKey(seq), false, func(item *badger.Item) (bool, error) {
+		found = true
+		_, err := value(item, func(b []byte) (struct{}, error) { return struct{}{}, f(binary.BigEndian.Uint64(item.Key()[1:]), b) })
+		return false, err
+	})
+	if err == nil && !found {
+		err = unreadable(journalKey(seq), errDamaged)
+	}
+	return err
 }

@@ -16,13 +16,19 @@ import (
 // encoding/json would write it anew.
 //
 //	version 1 | flags 1 | parts of the body 1 | rev 8 | dispatched 8 | created 8 | token | bundle of the body, or 0 | body, or "" |
-//	packed: material | JSON
+//	queue, if flagged | history: sequences after the one before | packed: material | JSON
 const (
-	recordVersion = 2
+	recordVersion = 3
 	recordHead    = 3 + 3*8 + 1 + maxToken + binary.MaxVarintLen64 + 2
 
 	recordHolding = 1 // it may hold others back, if it is open
 	recordOpen    = 2 // some sheet lists it
+	recordQueued  = 4 // it stands in a queue
+
+	// historyKept is how many sequences of a record's history it names; those beyond it, and of writes that do not write
+	// the record, have keys of their own.
+	historyKept  = 24
+	historyBytes = historyKept * 4
 
 	// maxInline is the largest body that stands in the record. Most bodies of open operations do, so that they need
 	// no key of their own and are gone once the operation is final, whose body expires and so has a key.
@@ -43,6 +49,8 @@ type head struct {
 	listing    *listing // nil unless it is open
 	holding    bool     // as stored
 	open       bool     // as stored
+	queue      string
+	history    []uint64 // sequences of the first historyKept writes with events of the operation, each of its first event
 }
 
 // encodeOperation returns the operation packed, and how large it was before.
@@ -72,7 +80,18 @@ func encodeRecord(h *head, operation []byte) []byte {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
 	b = binary.AppendUvarint(appendName(b, h.token), h.bundle)
-	return append(appendName(b, h.inline), operation...)
+	b = appendName(b, h.inline)
+	if h.queue != "" {
+		b[1] |= recordQueued
+		b = appendName(b, h.queue)
+	}
+	b = binary.AppendUvarint(b, uint64(len(h.history)))
+	last := uint64(0)
+	for _, seq := range h.history {
+		b = binary.AppendUvarint(b, seq-last)
+		last = seq
+	}
+	return append(b, operation...)
 }
 
 // scanHead reads a head. Its body stays in the scanned slice.
@@ -81,10 +100,22 @@ func scanHead(s *scanner) head {
 		s.bad = true
 	}
 	flags := s.byte()
-	return head{
+	h := head{
 		holding: flags&recordHolding != 0, open: flags&recordOpen != 0, parts: int(s.byte()),
 		rev: s.uint64(), dispatched: s.uint64(), created: s.uint64(), token: s.string(), bundle: s.uvarint(), inline: s.name(),
 	}
+	if flags&recordQueued != 0 {
+		h.queue = s.string()
+	}
+	n := s.uvarint()
+	if n > historyKept {
+		s.bad = true
+	}
+	for last := uint64(0); n > 0 && !s.bad; n-- {
+		last += s.uvarint()
+		h.history = append(h.history, last)
+	}
+	return h
 }
 
 func decodeHead(b []byte) (head, error) {

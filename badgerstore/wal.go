@@ -33,7 +33,7 @@ const (
 var (
 	walFinKey = []byte("!badger!txn")
 	walSum    = crc32.MakeTable(crc32.Castagnoli)
-	prefixes  = []byte{prefixRecord, prefixIntent, prefixRepeat, prefixLane, prefixCall, prefixBody, prefixBundle, prefixDocument, prefixSheet, prefixJournal, prefixChain, prefixToken, prefixSequence}
+	prefixes  = []byte{prefixRecord, prefixIntent, prefixRepeat, prefixLane, prefixCall, prefixBody, prefixBundle, prefixDocument, prefixSheet, prefixQueue, prefixHistory, prefixJournal, prefixChain, prefixToken, prefixSequence}
 )
 
 // walRecord is what matters of a record.

@@ -139,7 +139,7 @@ func (p *peer) do(b []byte, r request) ([]byte, error) {
 		if err := decode(r.body, &q); err != nil {
 			return nil, err
 		}
-		events, err := p.Events(ctx, q.After, q.Limit)
+		events, err := q.from(ctx, p)
 		if err != nil {
 			return nil, err
 		}

@@ -144,28 +144,48 @@ const eventsAtATime = 1000
 
 // Events returns audit events; see [toolguard.Store].
 func (s *Store) Events(ctx context.Context, after uint64, limit int) ([]toolguard.Event, error) {
+	return s.events(ctx, eventsOf{After: after}, limit)
+}
+
+func (s *Store) events(ctx context.Context, q eventsOf, limit int) ([]toolguard.Event, error) {
 	var all []toolguard.Event
 	for {
-		n := eventsAtATime
+		q.Limit = eventsAtATime
 		if limit > 0 {
-			n = min(n, limit-len(all))
+			q.Limit = min(q.Limit, limit-len(all))
 		}
 		var page []toolguard.Event
 		err := s.do(ctx, true, func(own *owner) (err error) {
-			page, err = own.Events(ctx, after, n)
+			page, err = q.from(ctx, own)
 			return err
 		}, func(l *link, a asking) error {
 			a.kind, page = kindEvents, nil
-			return l.ask(a, &eventsOf{after, n}, &page)
+			return l.ask(a, &q, &page)
 		})
 		if err != nil {
 			return nil, err
 		}
-		if all = append(all, page...); len(page) < n || limit > 0 && len(all) >= limit {
+		if all = append(all, page...); len(page) < q.Limit || limit > 0 && len(all) >= limit {
 			return all, nil
 		}
-		after = all[len(all)-1].Seq
+		q.After = all[len(all)-1].Seq
 	}
+}
+
+// from reads the events asked for.
+func (q eventsOf) from(ctx context.Context, store toolguard.Store) ([]toolguard.Event, error) {
+	if q.Key != "" {
+		return store.History(ctx, q.Key, q.After, q.Limit)
+	}
+	return store.Events(ctx, q.After, q.Limit)
+}
+
+// History returns the audit events of an operation; see [toolguard.Store].
+func (s *Store) History(ctx context.Context, key string, after uint64, limit int) ([]toolguard.Event, error) {
+	if key == "" {
+		return nil, nil
+	}
+	return s.events(ctx, eventsOf{Key: key, After: after}, limit)
 }
 
 // Document returns a document; see [toolguard.Store].

@@ -51,6 +51,7 @@ const (
 // eventsOf is a request for events, documentOf the answer to one for a document, and stamps the answer to a write.
 type (
 	eventsOf struct {
+		Key   string // of an operation; "": all
 		After uint64
 		Limit int
 	}

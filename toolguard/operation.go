@@ -183,6 +183,24 @@ func (op *Operation) holding() bool {
 func (op *Operation) list(w *Write) {
 	w.Operation, w.Open = op, op.listed()
 	w.Holding = op.holding() || op.Status == StatusApproved
+	w.Queue = op.queue()
+}
+
+// Queues of what waits for a person.
+const (
+	QueueApproval = "approval" // a request for approval
+	QueueOutcome  = "outcome"  // an outcome that nobody knows, or that evidence contradicts
+)
+
+// queue is the queue that the operation stands in; "" for none.
+func (op *Operation) queue() string {
+	switch {
+	case op.Status == StatusAwaitingApproval:
+		return QueueApproval
+	case op.Status == StatusUnknown, op.Status == StatusEscalated, op.Conflict != "":
+		return QueueOutcome
+	}
+	return ""
 }
 
 // Clone returns a copy that shares nothing: what a store hands out.

@@ -41,6 +41,9 @@ type Store interface {
 	// Events returns up to limit audit events (0: all) with a sequence above after, in order, of all tenants.
 	Events(ctx context.Context, after uint64, limit int) ([]Event, error)
 
+	// History returns up to limit audit events (0: all) of an operation with a sequence above after, in order.
+	History(ctx context.Context, key string, after uint64, limit int) ([]Event, error)
+
 	// Document returns a named document and its revision. ErrNotFound: there is none.
 	Document(ctx context.Context, name string) (data []byte, rev uint64, err error)
 
@@ -58,6 +61,7 @@ type Write struct {
 	Operation *Operation // nil: the write carries only events or a document
 	Open      bool       // list the operation among the open ones; false: take it off
 	Holding   bool       // with Open: it may hold other calls back
+	Queue     string     // the queue of what waits for a person that it stands in from now on; "" for none
 	Dispatch  bool       // a dispatch starts: stamp Dispatched and list the operation first in each of Lanes
 	Lanes     []string   // names of sequences of dispatches
 	Call      string     // index the operation under this identity of a call; "" for none
@@ -78,7 +82,7 @@ type Write struct {
 	Lazy bool
 }
 
-// Query selects operations: exactly one of Key, Intent, Lane, Call, Open and All is set.
+// Query selects operations: exactly one of Key, Intent, Lane, Call, Open, Queue and All is set.
 type Query struct {
 	Tenant string // only this tenant's; "" only where an operator asks
 
@@ -87,6 +91,7 @@ type Query struct {
 	Lane   string // dispatched in that lane at a sequence above After, latest first; a store may forget all but the latest 16 of a lane
 	Call   string // last indexed under that identity of a call
 	Open   bool   // listed as open, in no order; narrowed by the members below
+	Queue  string // standing in that queue, latest created first
 	All    bool   // every one, latest created first
 
 	After    uint64 // with Lane
@@ -95,13 +100,17 @@ type Query struct {
 	Subject  string // … of this subject, if not ""
 	Holding  bool   // … and only those that may hold others back
 
-	Before uint64 // with All: only those created at a sequence below it (a Page's Next); 0: from the latest
-	Limit  int    // at most so many; 0: no limit, with All 100
+	Before uint64 // with All and Queue: only those created at a sequence below it (a Page's Next); 0: from the latest
+	Limit  int    // at most so many; 0: no limit, with All and Queue 100
 }
 
 // Page is the answer to a Query.
 type Page struct {
 	Operations []*Operation
 	Seq        uint64 // as of which it was read
-	Next       uint64 // with All: Before of the next page; 0: no more
+	Next       uint64 // with All and Queue: Before of the next page; 0: no more
+	Count      int    // with Queue: how many of the tenant's stand in it, whatever Before and Limit; counted up to CountLimit
 }
+
+// CountLimit is how far a queue is counted.
+const CountLimit = 100_000

@@ -174,6 +174,19 @@ func (m *Memory) Events(ctx context.Context, after uint64, limit int) (events []
 	return events, err
 }
 
+// History returns the audit events of an operation; see [toolguard.Store].
+func (m *Memory) History(ctx context.Context, key string, after uint64, limit int) (events []toolguard.Event, err error) {
+	err = m.read(ctx, func(s *state) error {
+		for i := range s.events {
+			if e := &s.events[i]; key != "" && e.Key == key && e.Seq > after && (limit <= 0 || len(events) < limit) {
+				events = append(events, cloneEvent(e))
+			}
+		}
+		return nil
+	})
+	return events, err
+}
+
 // Document returns a document; see [toolguard.Store].
 func (m *Memory) Document(ctx context.Context, name string) (data []byte, rev uint64, err error) {
 	err = m.read(ctx, func(s *state) error {

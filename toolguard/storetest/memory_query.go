@@ -10,7 +10,7 @@ import (
 
 func (s *state) query(q toolguard.Query) (toolguard.Page, error) {
 	kinds := 0
-	for _, is := range []bool{q.Key != "", q.Intent != "", q.Lane != "", q.Call != "", q.Open, q.All} {
+	for _, is := range []bool{q.Key != "", q.Intent != "", q.Lane != "", q.Call != "", q.Open, q.Queue != "", q.All} {
 		if is {
 			kinds++
 		}
@@ -21,12 +21,18 @@ func (s *state) query(q toolguard.Query) (toolguard.Page, error) {
 	page := toolguard.Page{Seq: s.seq}
 	found := s.find(q)
 	limit := q.Limit
-	if q.All && limit <= 0 {
+	if q.Queue != "" {
+		every := q
+		every.Before = 0
+		page.Count = min(len(s.find(every)), toolguard.CountLimit)
+	}
+	paged := q.All || q.Queue != ""
+	if paged && limit <= 0 {
 		limit = 100
 	}
 	if limit > 0 && len(found) > limit {
 		found = found[:limit]
-		if q.All {
+		if paged {
 			page.Next = found[limit-1].created
 		}
 	}
@@ -70,6 +76,8 @@ func (s *state) matches(k *kept, q *toolguard.Query) bool {
 		return ok && i.key == k.Key && !expired(i.until)
 	case q.Open:
 		return k.open && either(q.Workflow, k.Facts.Workflow) && either(q.Action, k.Action) && either(q.Subject, k.Subject) && (k.holding || !q.Holding)
+	case q.Queue != "":
+		return k.queue == q.Queue && (q.Before == 0 || k.created < q.Before)
 	default:
 		return q.Before == 0 || k.created < q.Before
 	}

@@ -33,6 +33,7 @@ type kept struct {
 	*toolguard.Operation
 	created       uint64
 	open, holding bool
+	queue         string
 }
 
 // slot is one dispatch in a lane.
@@ -136,7 +137,7 @@ func (s *state) apply(w *toolguard.Write) error {
 // put stores w's operation and whatever is found by it.
 func (s *state) put(w *toolguard.Write) {
 	op := w.Operation
-	k := &kept{created: s.seq, open: w.Open, holding: w.Open && w.Holding}
+	k := &kept{created: s.seq, open: w.Open, holding: w.Open && w.Holding, queue: w.Queue}
 	op.Dispatched = 0
 	if old := s.operations[op.Key]; old != nil {
 		k.created, op.Dispatched = old.created, old.Dispatched

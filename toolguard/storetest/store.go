@@ -161,6 +161,15 @@ func (b *bench) events(after uint64, limit int) []toolguard.Event {
 	return events
 }
 
+func (b *bench) history(key string, after uint64, limit int) []toolguard.Event {
+	b.Helper()
+	events, err := b.History(context.Background(), key, after, limit)
+	if err != nil {
+		b.Fatalf("history: %v", err)
+	}
+	return events
+}
+
 // sameText compares what two values say.
 func (b *bench) sameText(got, want any) {
 	b.Helper()

@@ -95,6 +95,39 @@ var auditTests = map[string]func(*bench){
 			b.Fatalf("%d events, want 13", len(all))
 		}
 	},
+	"an operation's events are read by its key": func(b *bench) {
+		keys := []string{"k1", "k2", `k"<&>`, ""}
+		for i := range 12 {
+			w := &toolguard.Write{}
+			for j := range 1 + i%3 {
+				w.Events = append(w.Events, event("acme", keys[(i+j)%4]))
+			}
+			if i%4 == 1 {
+				w.Operation = operation("acme", fmt.Sprint("o", i))
+			}
+			b.put(w)
+		}
+		for range 2 {
+			for _, key := range keys[:3] {
+				var all []toolguard.Event
+				for _, e := range b.events(0, 100) {
+					if e.Key == key {
+						all = append(all, e)
+					}
+				}
+				if len(all) < 4 {
+					b.Fatalf("%d events of %q", len(all), key)
+				}
+				b.sameText(b.history(key, 0, 0), all)
+				b.sameText(b.history(key, all[1].Seq, 2), all[2:4])
+				b.sameText(b.history(key, all[0].Seq-1, 1), all[:1])
+			}
+			if n := len(b.history("k", 0, 0)) + len(b.history("", 0, 0)); n != 0 {
+				b.Fatalf("%d events of nothing", n)
+			}
+			b.reopen()
+		}
+	},
 	"a write without an operation is applied once": func(b *bench) {
 		w := func() *toolguard.Write {
 			return &toolguard.Write{Token: "once", Events: []toolguard.Event{event("acme", "")}, Document: "d", Data: []byte("x")}

@@ -109,6 +109,49 @@ var queryTests = map[string]func(*bench){
 		b.wants(holding)
 		b.wants(ofTool, "k1")
 	},
+	"a queue is read a page at a time, latest created first, and counted": func(b *bench) {
+		for i := range 5 {
+			b.put(&toolguard.Write{Operation: operation([]string{"acme", "other"}[i%2], fmt.Sprint("k", i)), Queue: "q"})
+		}
+		b.put(&toolguard.Write{Operation: operation("acme", "k5"), Queue: "q2"})
+		b.store(operation("acme", "k6"))
+		queue := toolguard.Query{Queue: "q"}
+		ofAcme := toolguard.Query{Queue: "q", Tenant: "acme"}
+		for range 2 {
+			b.wants(queue, "k4", "k3", "k2", "k1", "k0")
+			b.wants(ofAcme, "k4", "k2", "k0")
+			b.wants(toolguard.Query{Queue: "q2"}, "k5")
+			b.wants(toolguard.Query{Queue: "q3"})
+			var got []string
+			page := toolguard.Page{}
+			for next := uint64(0); ; next = page.Next {
+				page = b.query(toolguard.Query{Queue: "q", Tenant: "acme", Limit: 1, Before: next})
+				if page.Count != 3 || len(page.Operations) > 1 {
+					b.Fatalf("%d of %d", len(page.Operations), page.Count)
+				}
+				got = append(got, keysOf(page.Operations)...)
+				if page.Next == 0 {
+					break
+				}
+			}
+			if fmt.Sprint(got) != "[k4 k2 k0]" {
+				b.Fatalf("got %v", got)
+			}
+			b.reopen()
+		}
+		two, three := b.get("k2"), b.get("k3")
+		b.put(&toolguard.Write{Operation: two, Queue: "q"})
+		b.put(&toolguard.Write{Operation: three, Queue: "q2"})
+		b.put(&toolguard.Write{Operation: two})
+		for range 2 {
+			b.wants(queue, "k4", "k1", "k0")
+			b.wants(toolguard.Query{Queue: "q2"}, "k5", "k3")
+			if n := b.query(queue).Count; n != 3 {
+				b.Fatalf("counted %d", n)
+			}
+			b.reopen()
+		}
+	},
 	"an intent gives its occurrences, latest first": func(b *bench) {
 		var want []string
 		for _, n := range []int{1, 2, 3, 4, 300, 256, 257} {
