@@ -87,7 +87,7 @@ func TestAnotherFormatIsRefused(t *testing.T) {
 	if _, err := badgerstore.Open(dir, nil); !errors.Is(err, toolguard.ErrFormat) {
 		t.Errorf("without a format: %v", err)
 	}
-	if err := os.WriteFile(format, []byte("toolguard ledger 2\n"), 0o600); err != nil {
+	if err := os.WriteFile(format, []byte("toolguard ledger 3\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	open(t, dir, nil)
