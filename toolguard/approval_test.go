@@ -20,7 +20,7 @@ func approved(t *testing.T) registry.Tool {
 	return spec
 }
 
-func condition(t *testing.T, source string, kind registry.Kind) *registry.Expression {
+func condition(t testing.TB, source string, kind registry.Kind) *registry.Expression {
 	t.Helper()
 	x, err := registry.CompileExpression(source, kind)
 	if err != nil {

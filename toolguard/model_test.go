@@ -18,7 +18,7 @@ import (
 
 var (
 	modelSeed  = flag.Uint64("model.seed", 0, "play only the model run with this seed")
-	modelRuns  = flag.Int("model.runs", 60, "how many model runs to play")
+	modelRuns  = flag.Int("model.runs", 40, "how many model runs to play")
 	modelSteps = flag.Int("model.steps", 60, "steps of one model run")
 )
 
@@ -35,7 +35,7 @@ func TestModel(t *testing.T) {
 	for _, seed := range seeds {
 		ok := t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := &model{world: newWorld(t), seed: seed, r: rand.New(rand.NewPCG(seed, seed)), keys: map[string]*truth{}}
+				m := &model{world: newWorld(t), seed: seed, r: rand.New(rand.NewPCG(seed, seed)), keys: map[string]*truth{}, shows: map[string]time.Time{}, yes: map[string]int{}}
 				m.play(*modelSteps)
 			})
 		})
@@ -60,13 +60,15 @@ type truth struct {
 
 type model struct {
 	*world
-	seed uint64
-	r    *rand.Rand // of the main goroutine
-	mu   sync.Mutex
-	keys map[string]*truth // by operation key
-	life int
-	told []*toolguard.Result
-	log  []string
+	seed  uint64
+	r     *rand.Rand // of the main goroutine
+	mu    sync.Mutex
+	keys  map[string]*truth // by operation key
+	life  int
+	shows map[string]time.Time // when a lookup by that sent key begins to see an effect
+	yes   map[string]int       // approvals by operation key
+	told  []*toolguard.Result
+	log   []string
 }
 
 func (m *model) say(format string, args ...any) {
@@ -117,6 +119,9 @@ func (m *model) act(tool string, honours bool) registry.Handler {
 			if !k.allowed || k.effects == 0 {
 				k.effects++
 			}
+			if _, ok := m.shows[d.Key]; !ok {
+				m.shows[d.Key] = time.Now().Add(time.Duration(r.IntN(20)) * time.Second)
+			}
 		}
 		m.say("  %s attempt %d of %s does %d", tool, d.Attempt, d.Operation[:8], kind)
 		switch kind {
@@ -156,13 +161,47 @@ func (m *model) act(tool string, honours bool) registry.Handler {
 	}
 }
 
+// find is a truthful lookup by key, which lags, takes its time and fails at times.
+func (m *model) find(_ context.Context, d *registry.Dispatch) (registry.Answer, error) {
+	key := string(d.Arguments)
+	m.mu.Lock()
+	r := m.draw(key+time.Now().String(), 0)
+	m.mu.Unlock()
+	time.Sleep(time.Duration(r.IntN(10)) * time.Second)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	found := 0
+	for sent, at := range m.shows {
+		if strings.Contains(key, sent) && !time.Now().Before(at) {
+			found = 1
+		}
+	}
+	switch r.IntN(8) {
+	case 0:
+		return registry.Answer{}, fmt.Errorf("the lookup is down")
+	case 1:
+		found = 2 // something is wrong there
+	}
+	return registry.Answer{Result: fmt.Appendf(nil, `{"content":[],"structuredContent":{"n":%d}}`, found)}, nil
+}
+
 func (m *model) play(steps int) {
 	policy := registry.Policy{Timeout: 30 * time.Second, AnswerWithin: 10 * time.Second}
 	strict, keyed := policy, policy
 	strict.OncePer = []string{"source_event", "/id"}
 	keyed.OncePer = []string{"source_event", "/id"}
 	keyed.DownstreamKey = registry.DownstreamKey{Meta: "key", Window: 10 * time.Minute}
-	specs := []registry.Tool{{Name: "pay", Policy: strict}, {Name: "charge", Policy: keyed}, {Name: "append", Policy: policy}}
+	looked, granted := strict, strict
+	reference, err := registry.ParseTemplate([]byte(`{"ref":"{{key}}"}`))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	looked.Lookups = []registry.Lookup{{Tool: "find", Arguments: reference, Handler: m.find, Settle: 2 * time.Minute,
+		Applied: condition(m.t, "result.json.n == 1", registry.KindAnswer), Absent: condition(m.t, "result.json.n == 0", registry.KindAnswer)}}
+	granted.Approval = &registry.Approval{Expires: 5 * time.Minute}
+	granted.Errors = registry.ErrorWords
+	specs := []registry.Tool{{Name: "pay", Policy: strict}, {Name: "charge", Policy: keyed}, {Name: "append", Policy: policy},
+		{Name: "wire", Policy: looked}, {Name: "grant", Policy: granted}}
 	m.serve(specs)
 	var wg sync.WaitGroup
 	for range steps {
@@ -184,7 +223,7 @@ func (m *model) play(steps int) {
 		}
 	}
 	wg.Wait()
-	time.Sleep(30 * time.Minute) // every attempt ends, every warrant is used or gone
+	time.Sleep(45 * time.Minute) // every attempt ends, every warrant is used or gone
 	synctest.Wait()
 	m.judge()
 	m.close()
@@ -243,6 +282,17 @@ func (m *model) aPerson() {
 		m.t.Fatal(err)
 	}
 	for _, op := range page.Operations {
+		if a := op.Approval; op.Status == toolguard.StatusAwaitingApproval && m.r.IntN(2) == 0 {
+			yes := m.r.IntN(4) > 0
+			err := m.decide(a.ID, yes, dana)
+			m.say("a person is asked for %s: %v, %v", a.ID, yes, err)
+			if yes && err == nil {
+				m.mu.Lock()
+				m.yes[op.Key]++
+				m.mu.Unlock()
+			}
+			continue
+		}
 		if op.Status != toolguard.StatusEscalated {
 			continue
 		}
@@ -296,6 +346,9 @@ func (m *model) judge() {
 		if k.effects > 1+k.ordered {
 			t.Errorf("%s %s had %d effects, and a person ordered it again %d times", k.tool, key, k.effects, k.ordered)
 		}
+		if k.tool == "grant" && m.yes[key] == 0 {
+			t.Errorf("%s was sent without a person's yes", key)
+		}
 		if k.at > 1 {
 			t.Errorf("%s %s was dispatched %d times at once", k.tool, key, k.at)
 		}
@@ -308,6 +361,8 @@ func (m *model) judge() {
 			if k.effects > 0 {
 				t.Errorf("%s %s is recorded as failed and was done", k.tool, key)
 			}
+		case toolguard.StatusApproved:
+			t.Errorf("%s %s was approved and never sent", k.tool, key)
 		case toolguard.StatusDispatching:
 			t.Errorf("%s %s is recorded as dispatching after everything ended", k.tool, key)
 		}
@@ -327,6 +382,7 @@ func (m *model) judge() {
 	if err != nil || v.Break != "" {
 		t.Errorf("the audit is broken: %v %s", err, v.Break)
 	}
+	m.judgeApprovals()
 	calls := 0
 	for e := range toolguard.Events(context.Background(), m.store) {
 		if e.Type == toolguard.EventCall {
@@ -338,13 +394,36 @@ func (m *model) judge() {
 	}
 }
 
+// judgeApprovals: every dispatch of a tool that needs one consumed an approval of its own, unless it went out of unknown.
+// An attempt that never left gives its approval back.
+func (m *model) judgeApprovals() {
+	spent, unknown := map[string]bool{}, map[string]bool{}
+	for e := range toolguard.Events(context.Background(), m.store) {
+		switch {
+		case e.Tool != "srv/grant":
+		case e.Type == toolguard.EventSettled:
+			unknown[e.Key] = e.Status == toolguard.StatusUnknown || e.Status == toolguard.StatusEscalated
+			if e.Detail["attempt_state"] == "unsent" {
+				clear(spent) // that one is good again; which it was the record tells
+			}
+		case e.Type == toolguard.EventDispatched && e.Approval == "" && !unknown[e.Key]:
+			m.t.Errorf("%s attempt %d was sent without an approval", e.Key, e.Attempt)
+		case e.Type == toolguard.EventDispatched && e.Approval != "":
+			if spent[e.Approval] {
+				m.t.Errorf("approval %s was used twice", e.Approval)
+			}
+			spent[e.Approval] = true
+		}
+	}
+}
+
 // judgeNext: a next occurrence was opened only over a final one that somebody had the result of, or that a person allowed.
 func (m *model) judgeNext(op *toolguard.Operation, ops map[string]*toolguard.Operation) {
 	for _, before := range ops {
 		if before.Intent != op.Intent || before.Occurrence != op.Occurrence-1 {
 			continue
 		}
-		if !before.Status.Final() || before.Delivered.IsZero() && before.Allowed == nil {
+		if !before.Status.Final() || before.Delivered.IsZero() && before.Allowed == nil && before.Status != toolguard.StatusRejected {
 			m.t.Errorf("%s occurrence %d was opened over one that is %s and was delivered %v", op.Action, op.Occurrence, before.Status, before.Delivered)
 		}
 	}

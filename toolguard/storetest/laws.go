@@ -42,6 +42,7 @@ var laws = []struct {
 	{"Law04UnknownIsNotFailed", law04},
 	{"Law05TheModelHasNoSayInIdentity", law05},
 	{"Law06OnePayloadPerKey", law06},
+	{"Law07AnApprovalIsForOneThing", law07},
 	{"Law08NothingIsSilent", law08},
 	{"Law09NoTenantSeesAnothers", law09},
 	{"Law10AcknowledgedMeansDurable", law10},
@@ -472,4 +473,63 @@ func law12(c *court) {
 	if len(c.handled) < 2 {
 		c.Error("nothing was sent again")
 	}
+}
+
+func law07(c *court) {
+	p := oncePerInvoice
+	p.Approval = &registry.Approval{Reviewers: []string{"dana"}}
+	c.tool("pay", p)
+	says := func(id, who string) error {
+		_, err := toolguard.DecideApproval(context.Background(), c.under, toolguard.ApprovalVerdict{ID: id, Approve: true, By: toolguard.Person{Name: who, Proven: true}})
+		return err
+	}
+	f := facts("evt 1")
+	f.Actor = "agent"
+	r := c.call("pay", payment, f)
+	c.want(r, toolguard.Pending, toolguard.ReasonApprovalRequired)
+	if err := says(r.Verdict.Approval, "mallory"); !errors.Is(err, toolguard.ErrForbidden) {
+		c.Errorf("a stranger approves: %v", err)
+	}
+	f.Actor = "dana" // joins the requesters
+	c.want(c.call("pay", payment, f), toolguard.Pending, toolguard.ReasonApprovalRequired)
+	if err := says(r.Verdict.Approval, "dana"); !errors.Is(err, toolguard.ErrForbidden) {
+		c.Errorf("a requester approves: %v", err)
+	}
+	c.had(0)
+
+	r = c.call("pay", payment, facts("evt 2"))
+	var words sync.WaitGroup
+	var taken atomic.Int32
+	for range 8 {
+		words.Go(func() {
+			if err := says(r.Verdict.Approval, "dana"); err == nil {
+				taken.Add(1)
+			} else if !errors.Is(err, toolguard.ErrTransition) {
+				c.Errorf("a second word: %v", err)
+			}
+		})
+	}
+	words.Wait()
+	// Many calls and the guard itself find it approved at once: one dispatch consumes it.
+	for range 8 {
+		words.Go(func() { c.call("pay", payment, facts("evt 2")).Delivered() })
+	}
+	words.Wait()
+	if taken.Load() != 1 {
+		c.Errorf("%d words were taken for one request", taken.Load())
+	}
+	c.had(1)
+	if op := c.operation(r.Verdict.Key); op.Approval.State != toolguard.ApprovalSpent || op.Approval.Decision.By != "dana" || op.Approval.Decision.Weak {
+		c.Errorf("the approval is %+v", op.Approval)
+	}
+
+	// The word was for what it was then.
+	r = c.call("pay", payment, facts("evt 3"))
+	p.Owner = "somebody else" // another policy
+	c.tool("pay", p)
+	if err := says(r.Verdict.Approval, "dana"); err != nil {
+		c.Error(err)
+	}
+	c.want(c.call("pay", payment, facts("evt 3")), toolguard.Pending, toolguard.ReasonApprovalRequired)
+	c.had(1)
 }
