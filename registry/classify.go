@@ -2,6 +2,7 @@ package registry
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -38,6 +39,10 @@ const (
 	codeInvalidParams  = -32602
 )
 
+// statusRefusals are the HTTP statuses that say of one request that it was refused. 408, 409 (which may be about an
+// attempt of our own), 423, 424 and 425 do not.
+var statusRefusals = []int{400, 401, 402, 403, 404, 405, 406, 407, 410, 411, 412, 413, 414, 415, 416, 417, 421, 422, 426, 428, 429, 431, 451}
+
 // maxDownstreamID is the most bytes an id of the downstream's may have.
 const maxDownstreamID = 1 << 10
 
@@ -52,12 +57,15 @@ func (e *Entry) Classify(a Answer, err error, key string) Classification {
 // Only proof makes [Failed]: an error that wraps [ErrNotSent] or [ErrNotApplied]; an answer that the policy's
 // not_applied recognises and its unknown does not; a JSON-RPC error -32700, -32600, -32601 or -32602, unless it
 // speaks of the output or of an effect, or comes with an HTTP status from 500 on; an error answer with a refusal word and no doubt ([RefusalWords],
-// [DoubtWords], [EffectWords]), or, as the policy has it, any without doubt or none at all. A condition that fails
+// [DoubtWords], [EffectWords]), or, as the policy has it, any without doubt or none at all; or under
+// [ErrorStatus] the HTTP statuses by which a server refuses a request: 400 to 407, 410 to 417, 421, 422, 426, 428, 429,
+// 431 and 451. A condition that fails
 // counts as unmatched for not_applied and as matched for unknown, except that it does not outweigh those four codes.
 // Where the downstream takes a key, an answer that the key was used with something else or is in use is never a
 // refusal.
 //
-// An error answer that nothing recognises is [Unknown], as is an HTTP status from 500 on, and what cannot be read.
+// An error answer that nothing recognises is [Unknown], as is an HTTP status from 500 on, a redirect, and what cannot be
+// read.
 //
 // So is an answer that is not marked as an error but says that it is one, in any text block, in its structured content
 // or in the only member of that: a text that begins with Error, Failed to, Could not and the like, or an object with
@@ -130,8 +138,8 @@ func (e *Entry) outcome(a *Answer, v *view, act *activation, key string) Outcome
 			return Failed
 		}
 		return Unknown
-	case a.Status >= 500:
-		return Unknown
+	case a.Status >= 500, a.Status >= 300 && a.Status < 400:
+		return Unknown // a redirect is not followed, and some answer so to what they have done
 	case v.isError:
 		return e.errorOutcome(a, v)
 	case v.saysError:
@@ -179,6 +187,9 @@ func (e *Entry) errorOutcome(a *Answer, v *view) Outcome {
 	mode := e.Policy.Errors
 	if mode == "" && e.Policy.Approval != nil {
 		mode = ErrorUnknown // what a person had to look at, a person looks at again
+	}
+	if mode == ErrorStatus && slices.Contains(statusRefusals, a.Status) {
+		return Failed // whatever words, and numbers, are in the body
 	}
 	if a.Status == 408 || mode == ErrorUnknown || doubtful(v.text) || happened(v.structuredText()) {
 		return Unknown

@@ -134,6 +134,38 @@ func TestClassifyStatus(t *testing.T) {
 	}
 }
 
+func TestClassifyByStatus(t *testing.T) {
+	e := compile(t, ``, registry.Policy{Errors: registry.ErrorStatus, DownstreamKey: registry.DownstreamKey{Header: "Idempotency-Key"}})
+	for _, c := range []struct {
+		text   string
+		status int
+		want   registry.Outcome
+	}{
+		{`{"id":1}`, 200, registry.Succeeded},
+		{`{"id":1}`, 202, registry.Succeeded},
+		{`see other`, 303, registry.Unknown},
+		{`moved`, 307, registry.Unknown},
+		{`{"amount":550,"hint":"retry after the connection timeout"}`, 422, registry.Failed},
+		{`hm`, 402, registry.Failed},
+		{`hm`, 429, registry.Failed},
+		{`hm`, 408, registry.Unknown},
+		{`hm`, 409, registry.Unknown},
+		{`already exists`, 409, registry.Failed},
+		{`Keys for idempotent requests can only be used with the same parameters they were first used with.`, 400, registry.Unknown},
+		{`There is currently another in-progress request using this Idempotent Key`, 409, registry.Unknown},
+		{`not found`, 500, registry.Unknown},
+	} {
+		a := errorAnswer(c.text)
+		if c.status < 400 {
+			a = textAnswer(c.text)
+		}
+		a.Status = c.status
+		if got := e.Classify(a, nil, "k"); got.Outcome != c.want {
+			t.Errorf("%d %s: got %+v", c.status, c.text, got)
+		}
+	}
+}
+
 func TestClassifyPolicy(t *testing.T) {
 	insufficient := `result.text.contains("insufficient")`
 	denied := `result.json.status == "denied"`

@@ -131,8 +131,8 @@ func (e *Entry) checkPolicy() error {
 	if err := p.Normalize.Validate(); err != nil {
 		return e.policyError("normalize: %w", err)
 	}
-	if !slices.Contains([]ErrorMode{"", ErrorWords, ErrorRefused, ErrorUnknown}, p.Errors) {
-		return e.policyError("errors has %q, which is none of words, refused, unknown", p.Errors)
+	if !slices.Contains([]ErrorMode{"", ErrorWords, ErrorStatus, ErrorRefused, ErrorUnknown}, p.Errors) {
+		return e.policyError("errors has %q, which is none of words, status, refused, unknown", p.Errors)
 	}
 	if err := e.checkLookups(); err != nil {
 		return err

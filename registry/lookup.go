@@ -111,6 +111,17 @@ func lookUp(ctx context.Context, h Handler, arguments json.RawMessage) (a Answer
 	return h(ctx, &Dispatch{Arguments: arguments, Sending: func() error { return nil }, Sent: func() {}})
 }
 
+// CheckPlaceholders says which of the names between braces, if any, is an argument that the tool's schema does not have.
+// The error wraps [ErrPolicy].
+func (e *Entry) CheckPlaceholders(names []string) error {
+	for _, name := range names {
+		if pointer, ok := argumentPointer(name); ok && e.schema.lacks(pointer, false) {
+			return e.policyError("{{%s}} is an argument that the tool's input schema does not have", name)
+		}
+	}
+	return nil
+}
+
 // checkLookups checks what the policy says about lookups and approval by itself.
 func (e *Entry) checkLookups() error {
 	for i := range e.Policy.Lookups {

@@ -140,40 +140,57 @@ func ExpandText(text string, v Values, escape func(string) string) (string, erro
 
 // of returns what a placeholder stands for.
 func (v Values) of(name string) (any, error) {
-	value := any(nil)
-	switch head, rest, _ := strings.Cut(name, "."); head {
-	case "key":
-		value = v.Key
-	case "downstream_id":
-		value = v.DownstreamID
-	case "context":
-		value = known(&v.Facts)[rest]
-	case "args":
-		value = memberAt(v.Arguments, rest)
-	}
+	value, _ := v.Lookup(name)
 	if value == nil || value == "" {
 		return nil, fmt.Errorf("{{%s}} has no value here", name)
 	}
 	return value, nil
 }
 
+// Lookup returns what a placeholder of that name stands for, and whether there is such a value: arguments may be null
+// or "", anything else that is empty is not there.
+func (v Values) Lookup(name string) (value any, ok bool) {
+	text := ""
+	switch head, rest, _ := strings.Cut(name, "."); head {
+	case "key":
+		text = v.Key
+	case "downstream_id":
+		text = v.DownstreamID
+	case "context":
+		text, _ = known(&v.Facts)[rest].(string)
+	case "args":
+		return memberAt(v.Arguments, rest)
+	}
+	return text, text != ""
+}
+
+// Placeholder returns the name in a text that is nothing but one placeholder.
+func Placeholder(text string) (name string, ok bool) {
+	before, name, after, ok := cutPlaceholder(text)
+	return name, ok && before == "" && after == ""
+}
+
+// Placeholders returns the names between braces in the texts of a JSON value, in no particular order.
+func Placeholders(value any) []string { return placeholders(value, nil) }
+
 // memberAt follows names and list indexes, with dots between.
-func memberAt(value any, path string) any {
-	for _, name := range strings.Split(path, ".") {
+func memberAt(value any, path string) (any, bool) {
+	for name := range strings.SplitSeq(path, ".") {
+		var ok bool
 		switch x := value.(type) {
 		case map[string]any:
-			value = x[name]
+			value, ok = x[name]
 		case []any:
 			i, err := strconv.Atoi(name)
-			if err != nil || i < 0 || i >= len(x) {
-				return nil
+			if ok = err == nil && i >= 0 && i < len(x); ok {
+				value = x[i]
 			}
-			value = x[i]
-		default:
-			return nil
+		}
+		if !ok {
+			return nil, false
 		}
 	}
-	return value
+	return value, true
 }
 
 // CheckTextTemplate says what is wrong with the placeholders of a text; nil: nothing. It wraps [ErrPolicy].

@@ -137,6 +137,7 @@ type ErrorMode string
 
 const (
 	ErrorWords   ErrorMode = "words"   // by the built-in refusal words
+	ErrorStatus  ErrorMode = "status"  // by the HTTP status, and where that says nothing by the words
 	ErrorRefused ErrorMode = "refused" // every error answer is a refusal
 	ErrorUnknown ErrorMode = "unknown" // no error answer is
 )
