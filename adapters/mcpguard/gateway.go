@@ -60,6 +60,8 @@ type Gateway struct {
 	levels   map[*session]bool // that may have set a log level
 	callers  map[string]caller // by the progress token sent upstream
 	calls    uint64
+
+	subscribed subscriptions
 }
 
 // Problem says why a tool is not offered, or, where Tool is "", why a server's tools are not known.
@@ -90,7 +92,7 @@ type caller struct {
 func OpenGateway(ctx context.Context, guard *toolguard.Guard, upstreams []Server, o *GatewayOptions) (*Gateway, error) {
 	g := &Gateway{
 		guard: guard, prefix: "toolguard-" + rand.Text() + "-", offers: map[string]*offer{}, problems: map[*source][]Problem{},
-		clients: map[*conn]bool{}, levels: map[*session]bool{}, callers: map[string]caller{},
+		clients: map[*conn]bool{}, levels: map[*session]bool{}, callers: map[string]caller{}, subscribed: subscriptions{},
 	}
 	if o != nil {
 		g.options = *o
@@ -179,6 +181,10 @@ func (g *Gateway) start(c Server) (*source, error) {
 				g.progress(params)
 			case string(mcp.MethodNotificationMessage):
 				g.message(s, params)
+			case mcp.MethodNotificationResourcesListChanged, mcp.MethodNotificationPromptsListChanged:
+				g.server.SendNotificationToAllClients(method, nil)
+			case mcp.MethodNotificationResourceUpdated:
+				g.updated(params)
 			}
 		},
 	})
@@ -200,8 +206,8 @@ func (g *Gateway) Close() error {
 
 // MCPServer is the mcp-go server behind the gateway, for transports other than [Gateway.ServeStdio] and
 // [Gateway.ServeHTTP]. Through those,
-// tools and results lose what mcp-go's types have no place for, and delivery is proven only by a later call in the
-// same session.
+// tools and results lose what mcp-go's types have no place for, delivery is proven only by a later call in the same
+// session, and resources, prompts and completions are not passed on.
 func (g *Gateway) MCPServer() *server.MCPServer { return g.server }
 
 // Upstreams are the gateway's upstreams, in the order in which they were given.
@@ -243,15 +249,18 @@ func (g *Gateway) newServer() *server.MCPServer {
 	hooks := &server.Hooks{}
 	hooks.AddAfterInitialize(func(_ context.Context, _ any, _ *mcp.InitializeRequest, r *mcp.InitializeResult) {
 		r.Instructions = g.instructions()
+		g.announced(&r.Capabilities)
 	})
 	hooks.AddAfterDiscover(func(_ context.Context, _ any, _ *mcp.DiscoverRequest, r *mcp.DiscoverResult) {
 		r.Instructions = g.instructions()
+		g.announced(&r.Capabilities)
 	})
 	hooks.AddAfterSetLevel(func(ctx context.Context, _ any, _ *mcp.SetLevelRequest, _ *mcp.EmptyResult) {
 		g.levelChanged(context.WithoutCancel(ctx))
 	})
 	return server.NewMCPServer("toolguard", g.options.Version,
-		server.WithToolCapabilities(true), server.WithLogging(), server.WithHooks(hooks))
+		server.WithToolCapabilities(true), server.WithResourceCapabilities(true, true), server.WithPromptCapabilities(true),
+		server.WithCompletions(), server.WithLogging(), server.WithHooks(hooks))
 }
 
 // ours tells the model how to read our answers.
@@ -291,10 +300,14 @@ func (g *Gateway) leave(c *conn) {
 	g.left(c.session)
 }
 
-// left takes a session out of those that may have set a log level.
+// left takes a session out of those that may have set a log level, or subscribed to something.
 func (g *Gateway) left(s *session) {
 	g.mu.Lock()
 	delete(g.levels, s)
+	followed := g.subscribed.of(s)
 	g.mu.Unlock()
+	for _, uri := range followed {
+		g.unsubscribe(s, uri)
+	}
 	g.levelChanged(context.Background())
 }

@@ -24,7 +24,7 @@ const (
 // eraPrefix begins the _meta members that belong to one hop of the protocol.
 const eraPrefix = "io.modelcontextprotocol/"
 
-// Limits of one server's tool list.
+// Limits of one server's lists.
 const (
 	maxTools = 10_000
 	maxPages = 64
@@ -135,28 +135,23 @@ func (u *Upstream) discover(ctx context.Context, w wire) (ServerInfo, error) {
 // listen keeps the stream open on which a stateless server tells of changes, until ctx ends. What changed while it was
 // not open is found by looking again.
 func (u *Upstream) listen(ctx context.Context, w wire, info ServerInfo) {
-	wanted := object{}
-	if info.tells("tools") {
-		wanted = append(wanted, member{"toolsListChanged", json.RawMessage("true")})
-	}
-	if len(wanted) == 0 {
-		return
-	}
-	r := &request{method: "subscriptions/listen", params: object{{"notifications", wanted.raw()}}.raw(), read: true}
-	params, err := u.modernParams(modernVersion, "", r)
-	if err != nil {
-		return
-	}
-	r.params = params
 	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
 		began := time.Now()
-		a, err := w.call(ctx, r) // answered when the stream ends
+		again, err := u.listenOnce(ctx, w, info)
+		if refusal := (*refusedError)(nil); errors.As(err, &refusal) { // it will not do better next time
+			u.log.Debug("no news from this MCP server", "err", err)
+			select {
+			case <-u.refollowing:
+				again = true
+			case <-ctx.Done():
+			}
+		}
 		if ctx.Err() != nil {
 			return
 		}
-		if err == nil && a.Error != nil {
-			u.log.Debug("no news from this MCP server", "err", a.Error.Message)
-			return
+		if again {
+			backoff = firstBackoff
+			continue
 		}
 		if time.Since(began) >= healthy {
 			backoff = firstBackoff
@@ -165,11 +160,59 @@ func (u *Upstream) listen(ctx context.Context, w wire, info ServerInfo) {
 		select {
 		case <-time.After(backoff):
 			u.options.Up()
+		case <-u.refollowing:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
+
+// listenOnce opens the stream and returns when it ends. again: at once, because something else is to be heard.
+func (u *Upstream) listenOnce(ctx context.Context, w wire, info ServerInfo) (again bool, err error) {
+	wanted := object{}
+	for _, list := range []string{"tools", "prompts", "resources"} {
+		if info.tells(list) {
+			wanted = append(wanted, member{list + "ListChanged", json.RawMessage("true")})
+		}
+	}
+	if uris := u.following(); len(uris) > 0 {
+		wanted = append(wanted, member{"resourceSubscriptions", encode(uris)})
+	}
+	if len(wanted) == 0 {
+		select {
+		case <-u.refollowing:
+		case <-ctx.Done():
+		}
+		return true, nil
+	}
+	r := &request{method: "subscriptions/listen", params: object{{"notifications", wanted.raw()}}.raw(), read: true}
+	if r.params, err = u.modernParams(modernVersion, "", r); err != nil {
+		return false, err
+	}
+	open, end := context.WithCancel(ctx)
+	defer end()
+	ended := make(chan error, 1)
+	go func() {
+		a, err := w.call(open, r) // answered when the stream ends
+		if err == nil && a.Error != nil {
+			err = &refusedError{a.Error.Message}
+		}
+		ended <- err
+	}()
+	select {
+	case <-u.refollowing:
+		end()
+		<-ended
+		return true, nil
+	case err := <-ended:
+		return false, err
+	}
+}
+
+// refusedError is a server's refusal of a request.
+type refusedError struct{ message string }
+
+func (e *refusedError) Error() string { return e.message }
 
 // modernParams adds to a request what the stateless protocol wants in every one.
 func (u *Upstream) modernParams(version, level string, r *request) (json.RawMessage, error) {
@@ -208,7 +251,12 @@ func serverInfo(o object, server json.RawMessage) ServerInfo {
 
 // Tools asks for the server's tools, all pages, each as the object that the server sent.
 func (u *Upstream) Tools(ctx context.Context) ([]json.RawMessage, error) {
-	var tools []json.RawMessage
+	return u.list(ctx, "tools/list", "tools")
+}
+
+// list asks for all pages of a list, which is in a member of the results.
+func (u *Upstream) list(ctx context.Context, method, in string) ([]json.RawMessage, error) {
+	var all []json.RawMessage
 	seen := map[string]bool{}
 	cursor := ""
 	for range maxPages {
@@ -216,31 +264,31 @@ func (u *Upstream) Tools(ctx context.Context) ([]json.RawMessage, error) {
 		if cursor != "" {
 			params = object{{"cursor", quote(cursor)}}
 		}
-		result, problem, err := u.Call(ctx, "tools/list", params.raw())
+		result, problem, err := u.Call(ctx, method, params.raw())
 		if err != nil {
-			return nil, fmt.Errorf("tools/list: %w", err)
+			return nil, fmt.Errorf("%s: %w", method, err)
 		}
 		if problem != nil {
-			return nil, fmt.Errorf("tools/list was refused: %s", problem.Message)
+			return nil, fmt.Errorf("%s was refused: %s", method, problem.Message)
 		}
 		page, err := parseObject(result)
 		if err != nil {
-			return nil, fmt.Errorf("tools/list: %w", err)
+			return nil, fmt.Errorf("%s: %w", method, err)
 		}
-		tools = append(tools, parseArray(page.get("tools"))...)
-		if len(tools) > maxTools {
-			return nil, fmt.Errorf("tools/list: more than %d tools", maxTools)
+		all = append(all, parseArray(page.get(in))...)
+		if len(all) > maxTools {
+			return nil, fmt.Errorf("%s: more than %d", method, maxTools)
 		}
 		cursor = page.text("nextCursor")
 		if cursor == "" {
-			return tools, nil
+			return all, nil
 		}
 		if seen[cursor] {
-			return nil, errors.New("tools/list: the pages go round in a circle")
+			return nil, fmt.Errorf("%s: the pages go round in a circle", method)
 		}
 		seen[cursor] = true
 	}
-	return nil, fmt.Errorf("tools/list: more than %d pages", maxPages)
+	return nil, fmt.Errorf("%s: more than %d pages", method, maxPages)
 }
 
 // fingerprint stands for a command line, which may hold secrets.

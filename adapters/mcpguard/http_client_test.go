@@ -155,9 +155,9 @@ func (b *browser) request(method, params string) string {
 
 // ask sends a request and returns its reply.
 func (b *browser) ask(ctx context.Context, method, params string) (string, error) {
-	var p struct{ Name string }
+	var p struct{ Name, URI string }
 	_ = json.Unmarshal([]byte(params), &p)
-	r, err := b.send(ctx, b.request(method, params), method, p.Name)
+	r, err := b.send(ctx, b.request(method, params), method, p.Name+p.URI)
 	if err != nil {
 		return "", err
 	}
@@ -226,13 +226,16 @@ func (b *browser) toolParams(params string) answer {
 }
 
 // listen opens the stream on which news come, and returns a reader of its events.
-func (b *browser) listen() func() string {
+func (b *browser) listen() func() string { return b.listenTo(`{"toolsListChanged":true}`) }
+
+// listenTo is listen to what a stateless client names.
+func (b *browser) listenTo(wanted string) func() string {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	var r *http.Response
 	var err error
 	if b.modern {
-		r, err = b.send(ctx, b.request("subscriptions/listen", `{"notifications":{"toolsListChanged":true}}`), "subscriptions/listen", "")
+		r, err = b.send(ctx, b.request("subscriptions/listen", `{"notifications":`+wanted+`}`), "subscriptions/listen", "")
 	} else {
 		var req *http.Request
 		req, err = http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.site.address+"/mcp", nil)
@@ -307,4 +310,18 @@ func patient(server, tool string, annotations json.RawMessage) (registry.Effect,
 	effect, source, p, err := describe(server, tool, annotations)
 	p.AnswerWithin = 0
 	return effect, source, p, err
+}
+
+// del ends the client's session.
+func (b *browser) del() (status int, err error) {
+	r, err := http.NewRequest(http.MethodDelete, "http://"+b.site.address+"/mcp", nil)
+	if err != nil {
+		return 0, err
+	}
+	r.Header.Set("Mcp-Session-Id", b.session)
+	response, err := b.http.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	return response.StatusCode, response.Body.Close()
 }

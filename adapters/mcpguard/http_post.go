@@ -158,7 +158,7 @@ func (p *post) request(x *exchange, line []byte) {
 	case p.session != nil:
 		s = p.session.session
 	case x.method == string(mcp.MethodSubscriptionsListen):
-		s = newSession(sessionNews)
+		s = g.newSession(sessionNews)
 		if err := g.server.RegisterSession(p.r.Context(), s); err != nil {
 			p.refuse(http.StatusInternalServerError, x.id, mcp.INTERNAL_ERROR, "internal error")
 			return
@@ -166,7 +166,7 @@ func (p *post) request(x *exchange, line []byte) {
 		defer g.server.UnregisterSession(context.WithoutCancel(p.r.Context()), s.id)
 		p.news = s.notifications
 	default:
-		s = newSession(sessionNews)
+		s = g.newSession(sessionNews)
 	}
 	ctx, cancel := context.WithCancel(g.server.WithContext(p.r.Context(), s))
 	defer cancel()

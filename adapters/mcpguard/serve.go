@@ -50,7 +50,7 @@ type teller interface {
 type exchange struct {
 	id     json.RawMessage
 	method string
-	params object // of a tools/call, as they came
+	params object // of a tools/call, or of what is passed on, as they came
 	cancel context.CancelFunc
 	teller teller      // hears of its progress
 	header http.Header // of the HTTP request, or nil
@@ -81,7 +81,7 @@ type outbound struct {
 // later one; with any other reader it is taken for one that waited unless the reader waited for it.
 func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	c := &conn{
-		gateway: g, session: newSession(256), log: g.log, in: newArrivals(in),
+		gateway: g, session: g.newSession(256), log: g.log, in: newArrivals(in),
 		out: make(chan outbound, 1024), broken: make(chan struct{}), open: map[string]*exchange{},
 	}
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -240,18 +240,25 @@ func (c *conn) request(ctx context.Context, id json.RawMessage, method string, o
 	}
 }
 
-// take keeps the parameters of a tools/call, and returns the message as mcp-go gets it: the arguments go to the guard
-// as they came; mcp-go needs to know only which tool is meant.
+// take keeps the parameters of a tools/call, and of what is passed on, and returns the message as mcp-go gets it: the
+// arguments go to the guard, or the parameters to a server, as they came; mcp-go needs to know only which tool is meant.
 func (x *exchange) take(o object, line []byte) ([]byte, error) {
-	if x.method != string(mcp.MethodToolsCall) {
+	passed, isPassed := relays[x.method]
+	if x.method != string(mcp.MethodToolsCall) && !isPassed {
 		return line, nil
 	}
 	var err error
-	if x.params, err = parseObject(o.get("params")); err != nil {
-		return nil, fmt.Errorf("params: %w", err)
+	if params := o.get("params"); params != nil || !isPassed {
+		if x.params, err = parseObject(params); err != nil {
+			return nil, fmt.Errorf("params: %w", err)
+		}
 	}
 	if err = checkMeta(x.params.get("_meta")); err != nil {
 		return nil, err
+	}
+	if isPassed {
+		framed := x.params.without(func(name string) bool { return name != "_meta" })
+		return o.with("method", quote(string(passed.frame))).with("params", framed.raw()).raw(), nil
 	}
 	meta, _ := parseObject(x.params.get("_meta"))
 	x.logLevel = mcp.LoggingLevel(meta.text(mcp.MetaKeyLogLevel))
@@ -298,6 +305,9 @@ func (g *Gateway) answer(ctx context.Context, x *exchange, line []byte) (r reply
 	}
 	switch m := response.(type) {
 	case mcp.JSONRPCResponse:
+		if _, passed := relays[x.method]; passed {
+			return g.pass(ctx, x, encode(m.Result))
+		}
 		return reply{result: g.rawResult(m.Result)}
 	case mcp.JSONRPCError:
 		return reply{problem: &registry.ProtocolError{Code: m.Error.Code, Message: m.Error.Message, Data: errorData(m.Error.Data)}}

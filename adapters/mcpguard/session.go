@@ -2,6 +2,7 @@ package mcpguard
 
 import (
 	"crypto/rand"
+	"slices"
 	"sync"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -11,6 +12,7 @@ import (
 // session is one client's connection as mcp-go sees it. The same session serves both protocol eras.
 type session struct {
 	id            string
+	gateway       *Gateway // where it subscribes to resources
 	notifications chan mcp.JSONRPCNotification
 
 	mu           sync.Mutex
@@ -28,11 +30,13 @@ var (
 	_ server.SessionWithClientInfo         = (*session)(nil)
 	_ server.SessionWithSubscriptionFilter = (*session)(nil)
 	_ server.SessionWithProtocolVersion    = (*session)(nil)
+
+	_ server.SessionWithResourceSubscriptionsErr = (*session)(nil)
 )
 
 // newSession makes a session under an id that nobody can guess, which keeps so many notifications until they are sent.
-func newSession(notifications int) *session {
-	return &session{id: rand.Text(), notifications: make(chan mcp.JSONRPCNotification, notifications)}
+func (g *Gateway) newSession(notifications int) *session {
+	return &session{gateway: g, id: rand.Text(), notifications: make(chan mcp.JSONRPCNotification, notifications)}
 }
 
 func (s *session) SessionID() string { return s.id }
@@ -125,11 +129,15 @@ func (s *session) tag(n *mcp.JSONRPCNotification) {
 		s.listening = n.Params.Meta[mcp.MetaKeySubscriptionID]
 		return
 	}
-	if s.listening == nil || n.Method != mcp.MethodNotificationToolsListChanged {
+	if s.listening == nil || !slices.Contains(subscribable, n.Method) {
 		return
 	}
 	n.Params.Meta = map[string]any{mcp.MetaKeySubscriptionID: s.listening}
 }
+
+// subscribable are the notifications that belong to a stream.
+var subscribable = []string{mcp.MethodNotificationToolsListChanged, mcp.MethodNotificationPromptsListChanged,
+	mcp.MethodNotificationResourcesListChanged, mcp.MethodNotificationResourceUpdated}
 
 // allows reports whether the client, which has made the handshake, wants log messages of a level.
 func (s *session) allows(level mcp.LoggingLevel) bool {

@@ -76,10 +76,13 @@ type Upstream struct {
 	wire     wire // nil while it is down
 	info     ServerInfo
 	name     string
-	level    string        // log level to ask for, "" for none
-	lastErr  error         // why it is down
-	attempts int           // how often it was tried to start it
-	changed  chan struct{} // closed, and made anew, when any of these changes
+	level    string          // log level to ask for, "" for none
+	lastErr  error           // why it is down
+	attempts int             // how often it was tried to start it
+	changed  chan struct{}   // closed, and made anew, when any of these changes
+	follows  map[string]bool // URIs of the resources that are subscribed to
+
+	refollowing chan struct{} // one token: follows has changed, for a stateless server to be told
 }
 
 // StartUpstream starts an MCP server, or connects to it, and keeps that up until Close. It does not wait for it: see
@@ -88,7 +91,8 @@ func StartUpstream(s Server, o *UpstreamOptions) (*Upstream, error) {
 	if err := s.check(); err != nil {
 		return nil, fmt.Errorf("server %q: %w", s.Name, err)
 	}
-	u := &Upstream{server: s.canonical(), name: s.Name, done: make(chan struct{}), changed: make(chan struct{})}
+	u := &Upstream{server: s.canonical(), name: s.Name, done: make(chan struct{}), changed: make(chan struct{}),
+		follows: map[string]bool{}, refollowing: make(chan struct{}, 1)}
 	if o != nil {
 		u.options = *o
 	}
@@ -328,6 +332,8 @@ func (u *Upstream) up(ctx context.Context, w wire, info ServerInfo) (down func()
 	ctx, down = context.WithCancel(ctx)
 	if info.modern() {
 		go u.listen(ctx, w, info)
+	} else {
+		go u.followAll(ctx, w)
 	}
 	return down
 }

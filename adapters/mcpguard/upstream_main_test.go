@@ -124,6 +124,15 @@ func (s *toolServer) result(c rpcCall, result string) {
 }
 
 func (s *toolServer) handle(c rpcCall) {
+	if strings.HasPrefix(s.mode, "library") {
+		switch c.Method {
+		case "initialize":
+			s.result(c, `{"protocolVersion":"2025-11-25",`+libraryOffers+`,"serverInfo":{"name":"library","version":"1"}}`)
+		default:
+			s.library(c)
+		}
+		return
+	}
 	switch c.Method {
 	case "initialize":
 		if s.mode == "modern" {
