@@ -205,9 +205,8 @@ func (g *Gateway) Close() error {
 }
 
 // MCPServer is the mcp-go server behind the gateway, for transports other than [Gateway.ServeStdio] and
-// [Gateway.ServeHTTP]. Through those,
-// tools and results lose what mcp-go's types have no place for, delivery is proven only by a later call in the same
-// session, and resources, prompts and completions are not passed on.
+// [Gateway.ServeHTTP]. Through those, tools and results lose what mcp-go's types have no place for, delivery is proven
+// only by a later call in the same session, and resources, prompts and completions are not passed on.
 func (g *Gateway) MCPServer() *server.MCPServer { return g.server }
 
 // Upstreams are the gateway's upstreams, in the order in which they were given.

@@ -21,6 +21,9 @@ const (
 	modernVersion = "2026-07-28"
 )
 
+// discoverTime is how long a server over HTTP may take to say whether it speaks the stateless protocol.
+const discoverTime = 5 * time.Second
+
 // eraPrefix begins the _meta members that belong to one hop of the protocol.
 const eraPrefix = "io.modelcontextprotocol/"
 
@@ -45,7 +48,9 @@ func (u *Upstream) handshake(ctx context.Context, w wire, statelessFirst bool) (
 
 func (u *Upstream) agree(ctx context.Context, w wire, statelessFirst bool) (ServerInfo, error) {
 	if statelessFirst {
-		info, err := u.discover(ctx, w)
+		asking, done := context.WithTimeout(ctx, discoverTime) // one that does not know the question may never answer
+		info, err := u.discover(asking, w)
+		done()
 		if err == nil || errors.Is(err, registry.ErrNotSent) {
 			return info, err
 		}

@@ -44,9 +44,11 @@ func (r *remote) probe(ctx context.Context, q *request) error {
 	if q.read || !old {
 		return nil
 	}
-	_, err := r.exchange(ctx, ctx, &request{method: "ping", read: true})
+	asking, done := context.WithTimeout(ctx, sessionTime) // one that works on something else may not answer
+	defer done()
+	_, err := r.exchange(asking, asking, &request{method: "ping", read: true})
 	switch {
-	case errors.Is(err, errSessionLost), errors.Is(err, registry.ErrNotSent), ctx.Err() != nil:
+	case errors.Is(err, errSessionLost), errors.Is(err, registry.ErrNotSent) && asking.Err() == nil, ctx.Err() != nil:
 		return r.notSent(err)
 	case err != nil: // other connections may be as dead as that one
 		r.client.CloseIdleConnections()
@@ -169,9 +171,9 @@ func (r *remote) broke(ctx context.Context, q *request, id string, err error) er
 		return err
 	}
 	r.mu.Lock()
-	modern := r.version >= modernVersion // the end of the stream is the cancelling
+	version := r.version
 	r.mu.Unlock()
-	if !modern && q.method != string(mcp.MethodInitialize) {
+	if version != "" && version < modernVersion { // else the end of the stream is the cancelling
 		r.post(cancelling(id))
 	}
 	return context.Cause(ctx)

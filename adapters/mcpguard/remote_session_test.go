@@ -274,3 +274,16 @@ func TestServersThatCannotBeReached(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A server of the handshake eras that does not answer what it does not know.
+func TestRemoteThatDoesNotKnowTheQuestion(t *testing.T) {
+	t.Parallel() // it takes its time
+	s := newWeb(t, false, true)
+	s.mute = true
+	w := newGuard(t)
+	began := time.Now()
+	w.open(nil, s.at())
+	if len(w.gateway.Tools()) == 0 {
+		t.Errorf("after %s: %v", time.Since(began), w.gateway.Problems())
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +25,7 @@ type web struct {
 	server    *httptest.Server
 	stateless bool // it speaks 2026-07-28 only
 	sessions  bool // it keeps sessions
+	mute      bool // it does not answer server/discover
 	loose     bool // and says with 400, not 404, that it does not know one
 
 	mu       sync.Mutex
@@ -76,6 +78,13 @@ func (s *web) saw(text string) (found []string) {
 	return found
 }
 
+// seen are the requests.
+func (s *web) seen() []*http.Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.requests)
+}
+
 func (s *web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var c rpcCall
 	if r.Method == http.MethodPost {
@@ -96,6 +105,8 @@ func (s *web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodPost && c.Method == "initialize" && !s.stateless:
 		s.initialize(w, c)
+	case s.mute && c.Method == "server/discover":
+		<-r.Context().Done()
 	case !s.stateless && c.Method == "server/discover":
 		s.problem(w, c, 400, -32000, "Bad Request: no valid session")
 	case s.stateless && c.Params.Meta.Version != "2026-07-28":
@@ -380,6 +391,11 @@ func TestRemoteAnswers(t *testing.T) {
 			}
 			got := c.tool("exotic", `{}`)
 			same(t, without(t, string(got.Result), "_meta"), `{"content":[{"type":"hologram","beams":18446744073709551617}],"structuredContent":{"n":9007199254740993,"e":1e400},"futureMember":[1,{"x":null}]}`)
+			for _, r := range s.seen() {
+				if r.Header.Get("Last-Event-Id") != "" {
+					t.Error("a stream was resumed")
+				}
+			}
 			for len(w.logs.lines) > 0 {
 				if line := <-w.logs.lines; strings.Contains(line, "s3cr3t") {
 					t.Errorf("a secret was logged: %s", line)
