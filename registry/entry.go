@@ -24,7 +24,8 @@ type Entry struct {
 
 	schema       document
 	validator    *jsonschema.Schema
-	elaborate    bool // validating may take exponentially long: count first
+	plain        *plainSchema // nil: only the validator knows
+	elaborate    bool         // validating may take exponentially long: count first
 	keyArgument  []string
 	mayDiffer    []keyderive.Pointer // and the downstream key argument
 	entity       []keyderive.Pointer

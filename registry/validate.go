@@ -60,6 +60,7 @@ func (e *Entry) compileSchema() (err error) {
 		return fmt.Errorf("%s", compileFault(err))
 	}
 	e.validator = s
+	e.plain = plainOf(s)
 	e.elaborate = elaborate(s)
 	return nil
 }
@@ -147,6 +148,9 @@ func (e *Entry) Validate(args any) (err error) {
 		if args, err = put(args, e.keyArgument, "key"); err != nil {
 			return fmt.Errorf("%w: %w", ErrArguments, err)
 		}
+	}
+	if e.plain != nil && e.plain.takes(args) {
+		return nil
 	}
 	if e.elaborate && !affordable(e.validator, args) {
 		return fmt.Errorf("%w: checking them against this schema would take too long", ErrArguments)
