@@ -191,50 +191,61 @@ func (g *Gateway) relayRead(ctx context.Context, x *exchange) (reply, error) {
 	if uri == "" {
 		return reply{problem: &registry.ProtocolError{Code: mcp.INVALID_PARAMS, Message: "uri is missing"}}, nil
 	}
-	var last reply
-	sources, err := g.keepers(ctx, uri)
-	for _, s := range sources {
-		if last, err = g.ask(ctx, s, x, x.params); err == nil && last.problem == nil {
-			return last, nil
+	likely, others, err := g.keepers(ctx, uri)
+	if err != nil {
+		return reply{}, err
+	}
+	none := reply{problem: &registry.ProtocolError{Code: mcp.RESOURCE_NOT_FOUND, Message: "no server has this resource"}}
+	for i, s := range slices.Concat(likely, others) {
+		r, failed := g.ask(ctx, s, x, x.params)
+		if failed == nil && r.problem == nil {
+			return r, nil
+		}
+		if i == 0 { // what the likeliest says of it
+			none, err = r, failed
 		}
 	}
-	if len(sources) == 0 && err == nil {
-		last.problem = &registry.ProtocolError{Code: mcp.RESOURCE_NOT_FOUND, Message: "no server has this resource"}
-	}
-	return last, err
+	return none, err
 }
 
-// keepers are the upstreams that a resource may be read from: the one that lists it, else those with a template that it
-// fits, else all that have resources, for not everything that can be read is listed.
-func (g *Gateway) keepers(ctx context.Context, uri string) ([]*source, error) {
+// keepers are the upstreams that a resource may be read from, the likelier first. Likely is the one that lists it, and
+// then there is no other; else those with a template that it fits. The others are all that have resources, for not
+// everything that can be read is listed.
+func (g *Gateway) keepers(ctx context.Context, uri string) (likely, others []*source, err error) {
 	sources := g.having("resources")
 	if len(sources) < 2 {
-		return sources, nil
+		return sources, nil, nil
 	}
 	resources, err := g.gather(ctx, sources, string(mcp.MethodResourcesList))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, it := range resources {
 		if it.name == uri {
-			return []*source{it.source}, nil
+			return []*source{it.source}, nil, nil
 		}
 	}
 	templates, _ := g.gather(ctx, sources, string(mcp.MethodResourcesTemplatesList)) // not every server knows templates
-	var fitting []*source
 	for _, it := range templates {
-		if fits(it.name, uri) && !slices.Contains(fitting, it.source) {
-			fitting = append(fitting, it.source)
+		if !slices.Contains(likely, it.source) && fits(it.name, uri) {
+			likely = append(likely, it.source)
 		}
 	}
-	if len(fitting) > 0 {
-		return fitting, nil
+	for _, s := range sources {
+		if !slices.Contains(likely, s) {
+			others = append(others, s)
+		}
 	}
-	return sources, nil
+	return likely, others, nil
 }
 
-// fits reports whether a URI is one that a template makes.
-func fits(template, uri string) bool {
+// fits reports whether a URI is one that a template makes. Some templates make the library panic; nothing fits those.
+func fits(template, uri string) (yes bool) {
+	defer func() {
+		if recover() != nil {
+			yes = false
+		}
+	}()
 	var t mcp.URITemplate
 	if len(template) > maxURI || json.Unmarshal(quote(template), &t) != nil || t.Template == nil {
 		return false

@@ -107,6 +107,18 @@ func TestSeveralServersResourcesAndPrompts(t *testing.T) {
 	}
 }
 
+// A server whose templates make no sense takes nothing from another.
+func TestHostileTemplates(t *testing.T) {
+	w := newWorldOf(t, nil, namedServer{"one", "library_hostile"}, namedServer{"two", "library2"})
+	c := w.client()
+	c.initialize()
+	for _, uri := range []string{"hidden://library2", "library2://pages/7", "book://library2"} {
+		if got := c.resultOf("resources/read", fmt.Sprintf(`{"uri":%q}`, uri)); !strings.Contains(got, `"from library2"`) {
+			t.Errorf("%s: %s", uri, got)
+		}
+	}
+}
+
 // Servers without resources announce none.
 func TestNothingToPassOn(t *testing.T) {
 	w := newWorld(t, nil, "normal")

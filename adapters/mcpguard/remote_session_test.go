@@ -2,6 +2,7 @@ package mcpguard_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -103,6 +104,25 @@ func TestRemoteResetAfterTheWrite(t *testing.T) {
 	if one != two || sent == "" {
 		t.Errorf("not one connection, or without a key: %v", from)
 	}
+}
+
+// Only the policy knows that a status of this server means that nothing happened.
+func TestRemoteStatusIsClassified(t *testing.T) {
+	refusal, err := registry.CompileExpression("result.status == 401", registry.KindAnswer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newWeb(t, false, true)
+	w := newGuard(t)
+	w.open(&mcpguard.GatewayOptions{Describe: func(string, string, json.RawMessage) (registry.Effect, string, registry.Policy, error) {
+		return registry.Write, "declared", registry.Policy{NotApplied: []*registry.Expression{refusal}}, nil
+	}}, s.at())
+	c := w.client()
+	c.initialize()
+	if got := c.tool("status_401", `{}`); got.Error == nil || !strings.Contains(string(got.Error.Data), `"status":"failed"`) {
+		t.Error(got.raw)
+	}
+	c.tool("status_500", `{}`).is(t, "escalated/outcome_unknown")
 }
 
 func TestRemoteProgressAndRequests(t *testing.T) {

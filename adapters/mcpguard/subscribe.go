@@ -83,7 +83,10 @@ func (g *Gateway) subscribe(s *session, uri string) error {
 	}
 	ctx, done := context.WithTimeout(context.Background(), subscribeTime)
 	defer done()
-	sources, err := g.keepers(ctx, uri)
+	sources, others, err := g.keepers(ctx, uri)
+	if len(sources) == 0 {
+		sources = others
+	}
 	if err == nil && len(sources) == 0 {
 		err = errors.New("no server has resources")
 	}

@@ -28,6 +28,10 @@ func (s *toolServer) library(c rpcCall) {
 		}
 		s.result(c, `{"resources":[{"uri":"book://`+s.mode+`","name":"own","x-unknown":{"n":1.10}}],"ttlMs":7}`)
 	case "resources/templates/list":
+		if s.mode == "library_hostile" {
+			s.result(c, `{"resourceTemplates":[{"uriTemplate":"hidden://{a:5000}","name":"long"},{"uriTemplate":"{","name":"open"},{"uriTemplate":7},"no template"]}`)
+			return
+		}
 		s.result(c, `{"resourceTemplates":[{"uriTemplate":"`+s.mode+`://pages/{n}","name":"page"}]}`)
 	case "resources/read":
 		if p.URI == "book://none" || strings.HasPrefix(p.URI, "hidden") && p.URI != "hidden://"+s.mode {
