@@ -21,7 +21,7 @@ var house = map[string][]string{
 	"adapters/mcpguard":     {"keyderive", "oncehttp", "registry", "toolguard"},
 	"adapters/openaiguard":  {"keyderive", "registry", "toolguard"},
 	"adapters/restguard":    {"keyderive", "oncehttp", "registry", "toolguard"},
-	"cmd/mcp-server/config": {"adapters/mcpguard", "keyderive", "registry"},
+	"cmd/mcp-server/config": {"adapters/mcpguard", "adapters/restguard", "keyderive", "registry"},
 	"cmd/mcp-server":        {"adapters/mcpguard", "badgerstore", "cmd/mcp-server/config", "keyderive", "registry", "sharedstore", "toolguard"},
 	"evals":                 {"registry"},
 	"e2e":                   nil,

@@ -27,6 +27,7 @@ type GatewayOptions struct {
 	// the tool from being offered. nil: what the annotations and the name say, with an empty policy.
 	Describe func(server, tool string, annotations json.RawMessage) (registry.Effect, string, registry.Policy, error)
 
+	Tools           []*toolguard.Tool   // offered as well: registered with the guard already, of servers that are no upstreams
 	Sources         Sources             // where runtime facts come from
 	Env             func(string) string // reads the environment; nil: os.Getenv
 	Version         string              // ours, as told to clients and upstreams
@@ -110,7 +111,7 @@ func OpenGateway(ctx context.Context, guard *toolguard.Guard, upstreams []Server
 	if err := g.options.Sources.Check(); err != nil {
 		return nil, err
 	}
-	if err := checkNames(upstreams); err != nil {
+	if err := checkNames(upstreams, g.severalServers(upstreams)); err != nil {
 		return nil, err
 	}
 	g.door = newDoor(guard, g.options.Sources, g.options.Env)
@@ -130,8 +131,13 @@ func OpenGateway(ctx context.Context, guard *toolguard.Guard, upstreams []Server
 	if !g.options.NoOperationTool {
 		g.offerOperationTool()
 	}
+	several := g.severalServers(upstreams)
+	if err := g.offerRegistered(several); err != nil {
+		_ = g.Close()
+		return nil, err
+	}
 	for _, s := range g.sources {
-		g.running.Go(func() { g.follow(run, s, len(upstreams) > 1) })
+		g.running.Go(func() { g.follow(run, s, several) })
 	}
 	starting, done := context.WithTimeout(ctx, g.options.StartTime)
 	defer done()
@@ -154,10 +160,10 @@ func presume(_, tool string, annotations json.RawMessage) (registry.Effect, stri
 	return effect, from, registry.Policy{}, nil
 }
 
-func checkNames(upstreams []Server) error {
+func checkNames(upstreams []Server, several bool) error {
 	seen := map[string]bool{}
 	for _, c := range upstreams {
-		if c.Name == "" && len(upstreams) > 1 {
+		if c.Name == "" && several {
 			return errors.New("one of several MCP servers has no name")
 		}
 		if seen[c.Name] {

@@ -13,6 +13,9 @@ func (g *Gateway) lookups(s *source, lookups []registry.Lookup, list []json.RawM
 	lookups = slices.Clone(lookups)
 	for i := range lookups {
 		l := &lookups[i]
+		if l.Tool == "" { // it asks in a way of its own
+			continue
+		}
 		raw := listedAs(l.Tool, list)
 		if raw == nil {
 			return nil, fmt.Errorf("%w: lookup %d names the tool %s, which the server %s does not have", registry.ErrPolicy, i+1, l.Tool, s.Name())

@@ -2,6 +2,7 @@ package mcpguard
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
@@ -28,11 +29,9 @@ func Tools(g *toolguard.Guard, o *Options, tools ...*toolguard.Tool) ([]server.S
 	listed := make([]server.ServerTool, len(tools))
 	for i, t := range tools {
 		shape := shapeOf(t)
-		reads, repeatable := t.Effective == registry.Read, t.Effective == registry.Idempotent
 		listed[i] = server.ServerTool{
 			Tool: listedTyped(mcp.Tool{
-				Name: t.Name, Description: t.Description,
-				Annotations: mcp.ToolAnnotation{ReadOnlyHint: &reads, IdempotentHint: &repeatable},
+				Name: t.Name, Description: t.Description, Annotations: annotations(t),
 			}, t.Entry),
 			Handler: func(ctx context.Context, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 				return d.typed(ctx, t, shape, req)
@@ -40,4 +39,48 @@ func Tools(g *toolguard.Guard, o *Options, tools ...*toolguard.Tool) ([]server.S
 		}
 	}
 	return listed, nil
+}
+
+// offerRegistered offers the tools that are registered already, behind those of the upstreams.
+func (g *Gateway) offerRegistered(several bool) error {
+	for i, t := range g.options.Tools {
+		shown := t.Name
+		if several {
+			shown = t.Server + "__" + shown
+		}
+		listed := object{{"name", quote(shown)}}
+		if t.Description != "" {
+			listed = append(listed, member{"description", quote(t.Description)})
+		}
+		listed = append(listed, member{"inputSchema", t.ListedInput()})
+		if output, _ := t.ListedOutput(); t.HasOutput {
+			listed = append(listed, member{"outputSchema", output})
+		}
+		listed = append(listed, member{"annotations", encode(annotations(t))})
+		o := &offer{tool: t, listed: listed.raw(), place: len(g.sources)*maxTools + i}
+		g.mu.Lock()
+		taken := g.offers[shown] != nil
+		g.offers[shown] = o
+		g.mu.Unlock()
+		if taken {
+			return fmt.Errorf("%w: %s would be offered as %s, which another tool is already", ErrClash, t.Action(), shown)
+		}
+		g.server.AddTools(server.ServerTool{Tool: typed(o.listed, shown), Handler: g.handler(o)})
+	}
+	return nil
+}
+
+// severalServers tells whether the tools on offer have more than one server.
+func (g *Gateway) severalServers(upstreams []Server) bool {
+	names := map[string]bool{}
+	for _, t := range g.options.Tools {
+		names[t.Server] = true
+	}
+	return len(upstreams)+len(names) > 1
+}
+
+// annotations say what calling a registered tool does.
+func annotations(t *toolguard.Tool) mcp.ToolAnnotation {
+	reads, repeatable := t.Effective == registry.Read, t.Effective == registry.Idempotent
+	return mcp.ToolAnnotation{ReadOnlyHint: &reads, IdempotentHint: &repeatable}
 }

@@ -37,11 +37,11 @@ func Compile(t registry.Tool, r Request) (*registry.Entry, error) {
 		t.Policy.Errors = registry.ErrorStatus
 	}
 	p, err := r.parse()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", registry.ErrPolicy, t.Action(), err)
+	if err == nil {
+		err = p.carries(t.Policy.DownstreamKey, t.Effect)
 	}
-	if err := p.carries(t.Policy.DownstreamKey, t.Effect); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", registry.ErrPolicy, t.Action(), err)
+	if err != nil {
+		return nil, unfit(t.Action(), err)
 	}
 	if t.Version == "" {
 		t.Version = p.version()
@@ -67,6 +67,11 @@ func Compile(t registry.Tool, r Request) (*registry.Entry, error) {
 		return nil, err
 	}
 	return entry, entry.CheckPlaceholders(p.names)
+}
+
+// unfit says that a request cannot be used, and names the policy once.
+func unfit(what string, err error) error {
+	return fmt.Errorf("%w: %s: %s", registry.ErrPolicy, what, strings.TrimPrefix(err.Error(), registry.ErrPolicy.Error()+": "))
 }
 
 // version names what an approval relies on, without what headers hold.
@@ -109,7 +114,7 @@ func (p *request) carries(key registry.DownstreamKey, effect registry.Effect) er
 func LookUp(r Request) (registry.Lookup, error) {
 	p, err := r.parse()
 	if err != nil {
-		return registry.Lookup{}, fmt.Errorf("%w: lookup: %w", registry.ErrPolicy, err)
+		return registry.Lookup{}, unfit("lookup", err)
 	}
 	wanted, err := registry.ParseTemplate(wants(p.names))
 	if err != nil {

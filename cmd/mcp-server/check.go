@@ -64,7 +64,7 @@ func (p *program) check(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	r := inspect(cfg, ask(c.Context(), cfg.Servers))
+	r := inspect(cfg, append(ask(c.Context(), cfg.Servers), requests(cfg)...))
 	r.Ledger = ledger
 	if p.json {
 		err = p.printJSON(r)

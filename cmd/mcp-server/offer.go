@@ -45,6 +45,21 @@ func reached(s config.Server) mcpguard.Server {
 	return mcpguard.Server{Name: s.Name, Command: s.Command, Args: s.Args, Env: entryEnvironment(os.Environ(), s.Env), Dir: s.Dir}
 }
 
+// requests are what the configuration's own HTTP requests offer, by their servers.
+func requests(cfg *config.Config) []offer {
+	var offers []offer
+	for _, name := range cfg.HTTPServers() {
+		o := offer{server: name, info: mcpguard.ServerInfo{Name: "HTTP requests"}}
+		for _, e := range cfg.HTTPTools {
+			if e.Server == name {
+				o.tools = append(o.tools, found{Tool: e.Tool, description: e.Description})
+			}
+		}
+		offers = append(offers, o)
+	}
+	return offers
+}
+
 // ask starts or connects to every server that is not disabled, asks for its tools, and ends it.
 func ask(ctx context.Context, servers []config.Server) []offer {
 	var offers []offer

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -145,8 +146,13 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 	if err != nil {
 		return err
 	}
+	own, err := register(ctx, guard, s.config, log)
+	if err != nil {
+		return err
+	}
 	gateway, err := mcpguard.OpenGateway(ctx, guard, s.servers, &mcpguard.GatewayOptions{
 		Describe:        describe(s.config),
+		Tools:           own,
 		Sources:         sourcesOf(s.config.Context),
 		Version:         version(),
 		NoOperationTool: !s.config.OperationTool,
@@ -159,7 +165,7 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 		}
 		return err
 	}
-	if err = p.nothing(gateway, len(s.servers)); err == nil {
+	if err = p.nothing(gateway, len(s.servers)+len(own)); err == nil {
 		err = clashes(s.config, gateway)
 	}
 	if err == nil {
@@ -178,6 +184,21 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 	err = errors.Join(err, gateway.Close())
 	waitFor(guard, time.Second)
 	return err
+}
+
+// register makes the configuration's own HTTP requests known to the guard.
+func register(ctx context.Context, guard *toolguard.Guard, cfg *config.Config, log *slog.Logger) (tools []*toolguard.Tool, err error) {
+	for _, e := range cfg.HTTPTools {
+		t, err := guard.Register(ctx, e)
+		if err != nil {
+			return nil, err
+		}
+		for _, note := range t.Notes {
+			log.Warn(note, "server", t.Server, "tool", t.Name)
+		}
+		tools = append(tools, t)
+	}
+	return tools, nil
 }
 
 // clashes are the names that tools of several servers would have in common.

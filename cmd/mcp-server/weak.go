@@ -75,12 +75,12 @@ func nameWarnings(cfg *config.Config, offers []offer) []string {
 		if len(odd) == 0 {
 			continue
 		}
-		i := slices.IndexFunc(cfg.Servers, func(s config.Server) bool { return s.Name == o.server })
+		line, path := cfg.Place(o.server)
 		text := strings.Join(odd[:min(3, len(odd))], ", ")
 		if len(odd) > 3 {
 			text += fmt.Sprintf(" and %d more", len(odd)-3)
 		}
-		out = append(out, config.Fault{File: cfg.File, Line: cfg.Servers[i].Line, Path: "mcpServers." + o.server,
+		out = append(out, config.Fault{File: cfg.File, Line: line, Path: path,
 			What: "clients would see " + text + "; many take only letters, digits, _ and -, at most 64 of them: give the server another name"}.String())
 	}
 	return out

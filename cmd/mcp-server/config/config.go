@@ -29,17 +29,19 @@ const DefaultShutdown = 10 * time.Second
 
 // Config is a configuration without faults.
 type Config struct {
-	File          string        // as it was named
-	Observe       bool          // dispatch everything, record what would have been done
-	Ledger        string        // folder of the ledger; "" where the file does not say
-	Shutdown      time.Duration // how long to wait for what is in flight
-	OperationTool bool          // offer toolguard_operation
-	Listen        string        // serve HTTP on this loopback address too; "": do not
-	Servers       []Server      // in the order of the file; at least one is not disabled
+	File          string            // as it was named
+	Observe       bool              // dispatch everything, record what would have been done
+	Ledger        string            // folder of the ledger; "" where the file does not say
+	Shutdown      time.Duration     // how long to wait for what is in flight
+	OperationTool bool              // offer toolguard_operation
+	Listen        string            // serve HTTP on this loopback address too; "": do not
+	Servers       []Server          // in the order of the file; at least one is not disabled, or there are HTTPTools
+	HTTPTools     []*registry.Entry // tools that are requests of their own, with their policies
 	Context       Context
 
 	defaults registry.Policy
 	rules    []rule
+	requests []httpTool
 }
 
 // Load reads the configuration file at path. What env does not have counts as an unset environment variable. Every
@@ -151,6 +153,7 @@ func (r *reader) config(v value, c *Config) {
 			}
 		},
 		"mcpServers": func(v value) { c.Servers = r.servers(v) },
+		"httpTools":  func(v value) { c.requests = r.httpTools(v) },
 		"context":    func(v value) { c.Context = r.context(v) },
 		"defaults":   func(v value) { c.defaults = r.defaults(v) },
 		"tools":      func(v value) { c.rules = r.tools(v) },
@@ -158,10 +161,11 @@ func (r *reader) config(v value, c *Config) {
 		"reviewers":  r.later("approval by reviewers"),
 		"notify":     r.later("notification"),
 	})
-	if v.member("mcpServers") == nil {
+	if v.member("mcpServers") == nil && v.member("httpTools") == nil {
 		r.faultAt(v.line, "mcpServers", "is missing: no server to guard")
 	}
 	r.unknownServers(c)
+	r.compileTools(c)
 	r.headlessKeys(c)
 }
 

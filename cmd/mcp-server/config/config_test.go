@@ -337,16 +337,19 @@ func TestSchemaAgrees(t *testing.T) {
 	}
 	_, r := parseWithKeys(data)
 	for path, where := range map[string][]string{
-		"":                                       {"properties"},
-		"http":                                   {"properties", "http", "properties"},
-		"context":                                {"properties", "context", "properties"},
-		"context.tenant":                         {"definitions", "source", "properties"},
-		"context.run":                            {"properties", "context", "properties", "run", "then", "properties"},
-		"defaults":                               {"properties", "defaults", "properties"},
-		"mcpServers.*":                           {"definitions", "server", "properties"},
-		"tools.books/pay_invoice":                {"definitions", "policy", "properties"},
-		"tools.books/pay_invoice.classify":       {"definitions", "policy", "properties", "classify", "properties"},
-		"tools.books/pay_invoice.downstream_key": {"definitions", "policy", "properties", "downstream_key", "properties"},
+		"":                                     {"properties"},
+		"http":                                 {"properties", "http", "properties"},
+		"context":                              {"properties", "context", "properties"},
+		"context.tenant":                       {"definitions", "source", "properties"},
+		"context.run":                          {"properties", "context", "properties", "run", "then", "properties"},
+		"defaults":                             {"properties", "defaults", "properties"},
+		"mcpServers.*":                         {"definitions", "server", "properties"},
+		"tools.books/pay_invoice":              {"definitions", "policy", "properties"},
+		"httpTools.stripe/create_refund":       {"definitions", "httpTool", "properties"},
+		"tools.stripe/create_refund.lookup[0]": {"definitions", "policy", "properties", "lookup", "items", "properties"},
+		"tools.stripe/create_refund.lookup[0].request": {"definitions", "policy", "properties", "lookup", "items", "properties", "request", "properties"},
+		"tools.books/pay_invoice.classify":             {"definitions", "policy", "properties", "classify", "properties"},
+		"tools.books/pay_invoice.downstream_key":       {"definitions", "policy", "properties", "downstream_key", "properties"},
 	} {
 		known := r.keys[path]
 		shown := slices.Sorted(maps.Keys(at(where...).(map[string]any)))
@@ -358,7 +361,8 @@ func TestSchemaAgrees(t *testing.T) {
 		preset tenant workflow source_event request run step session actor call_id workflow_version value env meta header stdio
 		answer_within timeout attempts retention effect reads_when once_per may_differ normalize entity repeat_after approval
 		downstream_key argument window downstream_id lookup classify not_applied unknown errors secret result owner
-		command args cwd url headers disabled`)
+		command args cwd url headers disabled
+		httpTools description input method query json form text request tool arguments applied absent settle`)
 	all := slices.Concat(slices.Collect(maps.Values(r.keys))...)
 	for _, key := range documented {
 		if !slices.Contains(all, key) {
@@ -395,7 +399,7 @@ func TestSchemaAgrees(t *testing.T) {
 			t.Errorf("%s: %#v", file, err)
 		}
 	}
-	for _, name := range []string{"unknown", "types", "policies", "later", "http", "listen", "none", "reached"} {
+	for _, name := range []string{"requests", "unknown", "types", "policies", "later", "http", "listen", "none", "reached"} {
 		if valid("testdata/faults/"+name+".yaml") == nil {
 			t.Errorf("the schema takes faults/%s.yaml", name)
 		}

@@ -89,7 +89,7 @@ func (r *reader) policy(v value, ru *rule) {
 		},
 		"classify": p.classify,
 		"errors": func(v value) {
-			if s, ok := r.oneOf(v, "reading of errors", "words", "refused", "unknown"); ok {
+			if s, ok := r.oneOf(v, "reading of errors", "words", "status", "refused", "unknown"); ok {
 				p.set("errors", v, nil, func(d *described) { d.policy.Errors = registry.ErrorMode(s) })
 			}
 		},
@@ -382,12 +382,17 @@ func (p policyReader) lookups(v value) {
 					terms = append(terms, term{"{{" + name + "}}", v.line, v.path})
 				}
 			},
+			"request": func(v value) { terms = append(terms, p.look(v, &l)...) },
 			"applied": condition(&l.Applied),
 			"absent":  condition(&l.Absent),
 			"settle":  func(v value) { l.Settle, _ = p.duration(v) },
 		})
-		if l.Tool == "" && len(p.faults) == before {
-			p.fault(v, "names no tool to look with")
+		switch asks := v.member("request") != nil; {
+		case len(p.faults) > before:
+		case l.Tool == "" && !asks:
+			p.fault(v, "names no tool, and no request, to look with")
+		case asks && (l.Tool != "" || v.member("arguments") != nil):
+			p.fault(v, "has a request, which takes no tool and no arguments beside it")
 		}
 		return l, len(p.faults) == before
 	})

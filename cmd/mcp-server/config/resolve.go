@@ -123,6 +123,7 @@ func unreadable(s setting, server string, effects func(tool string) (registry.Ef
 	for _, l := range d.policy.Lookups {
 		effect, there := effects(l.Tool)
 		switch {
+		case l.Tool == "": // a request of its own
 		case !there:
 			errs = append(errs, fmt.Errorf("%s is no tool of the server %s", l.Tool, server))
 		case effect != registry.Read:
@@ -137,6 +138,11 @@ func (c *Config) headless(s setting, about func(Server) bool) string {
 	var d described
 	s.apply(&d)
 	var named []string
+	for _, name := range c.HTTPServers() {
+		if about(Server{Name: name}) {
+			return ""
+		}
+	}
 	for _, server := range c.Servers {
 		if server.URL != "" && !server.Disabled && about(server) {
 			return ""
@@ -243,6 +249,11 @@ func (r *reader) unknownServers(c *Config) {
 	names := make([]string, len(c.Servers))
 	for i, s := range c.Servers {
 		names[i] = s.Name
+	}
+	for _, name := range c.HTTPServers() {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
 	}
 	for _, ru := range c.rules {
 		if len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return matches(ru.server, name) }) {
