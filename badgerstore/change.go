@@ -112,7 +112,7 @@ func (c *change) setOperation(w *toolguard.Write) error {
 		c.lanes = slices.Clone(w.Lanes)
 	}
 	if w.Open {
-		c.listing = &listing{key: op.Key, tenant: op.Facts.Tenant, workflow: op.Facts.Workflow, action: op.Action, subject: op.Subject, holding: w.Holding}
+		c.listing = &listing{key: op.Key, tenant: op.Facts.Tenant, workflow: op.Facts.Workflow, action: op.Action, subject: op.Subject, holding: w.Holding, due: w.Due}
 	}
 	var size int
 	var err error

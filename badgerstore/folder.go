@@ -19,7 +19,7 @@ const (
 	dataFolder = "badger"
 
 	formatName = "toolguard ledger "
-	format     = 3
+	format     = 4
 )
 
 // ledger is what the file LEDGER keeps.

@@ -63,11 +63,11 @@ func TestAnotherFormatIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	open(t, dir, nil).Close()
 	format := filepath.Join(dir, "FORMAT")
-	if text, err := os.ReadFile(format); err != nil || string(text) != "toolguard ledger 3\n" {
+	if text, err := os.ReadFile(format); err != nil || string(text) != "toolguard ledger 4\n" {
 		t.Fatalf("%q, %v", text, err)
 	}
 	for text, want := range map[string]string{
-		"toolguard ledger 4\n":  "written in format 4 by a newer toolguard",
+		"toolguard ledger 5\n":  "written in format 5 by a newer toolguard",
 		"toolguard ledger 1\n":  "written in format 1, before toolguard was first released",
 		"something else\n":      "no toolguard ledger",
 		"toolguard ledger -1\n": "no toolguard ledger",
@@ -87,7 +87,7 @@ func TestAnotherFormatIsRefused(t *testing.T) {
 	if _, err := badgerstore.Open(dir, nil); !errors.Is(err, toolguard.ErrFormat) {
 		t.Errorf("without a format: %v", err)
 	}
-	if err := os.WriteFile(format, []byte("toolguard ledger 3\n"), 0o600); err != nil {
+	if err := os.WriteFile(format, []byte("toolguard ledger 4\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	open(t, dir, nil)

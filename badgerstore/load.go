@@ -76,7 +76,7 @@ func (k *committer) loadSheets(r *reading) error {
 				}
 				sheets[l.key] = s
 				s.open[l.key] = struct{}{}
-				l.holding, l.sheet = h.holding, s
+				l.holding, l.due, l.sheet = h.holding, h.due, s
 				k.s.view.open.add(l)
 				return nil
 			})

@@ -12,6 +12,7 @@ type place struct{ tenant, workflow, action string }
 type shelf struct {
 	subjects map[string]*opened // the first of those with a subject
 	holding  map[*opened]struct{}
+	due      map[*opened]struct{}
 	size     int
 }
 
@@ -30,7 +31,7 @@ func (s *openSet) add(l *listing) {
 	p := place{l.tenant, l.workflow, l.action}
 	if o := s.byKey[l.key]; o != nil {
 		if o.same(l) {
-			s.places[p].hold(o, l.holding)
+			s.places[p].mark(o, l)
 			o.sheet = l.sheet
 			return
 		}
@@ -38,7 +39,7 @@ func (s *openSet) add(l *listing) {
 	}
 	sh := s.places[p]
 	if sh == nil {
-		sh = &shelf{subjects: map[string]*opened{}, holding: map[*opened]struct{}{}}
+		sh = &shelf{subjects: map[string]*opened{}, holding: map[*opened]struct{}{}, due: map[*opened]struct{}{}}
 		s.places[p] = sh
 	}
 	o := &opened{listing: *l, next: sh.subjects[l.subject]}
@@ -46,17 +47,23 @@ func (s *openSet) add(l *listing) {
 		o.next.prev = o
 	}
 	sh.subjects[l.subject] = o
-	sh.hold(o, l.holding)
+	sh.mark(o, l)
 	sh.size++
 	s.byKey[l.key] = o
 }
 
-func (sh *shelf) hold(o *opened, holding bool) {
-	switch o.holding = holding; {
-	case holding:
-		sh.holding[o] = struct{}{}
-	default:
-		delete(sh.holding, o)
+// mark notes of an operation on the shelf what l says of it.
+func (sh *shelf) mark(o *opened, l *listing) {
+	o.holding, o.due = l.holding, l.due
+	include(sh.holding, o, o.holding)
+	include(sh.due, o, o.due)
+}
+
+func include(set map[*opened]struct{}, o *opened, in bool) {
+	if in {
+		set[o] = struct{}{}
+	} else {
+		delete(set, o)
 	}
 }
 
@@ -80,6 +87,7 @@ func (s *openSet) remove(key string) {
 		o.next.prev = o.prev
 	}
 	delete(sh.holding, o)
+	delete(sh.due, o)
 	if sh.size--; sh.size == 0 {
 		delete(s.places, p)
 	}
@@ -90,6 +98,7 @@ type narrow struct {
 	place
 	subject string
 	holding bool
+	due     bool
 	limit   int // 0: none
 }
 
@@ -112,21 +121,26 @@ func (s *openSet) keys(n *narrow) []string {
 
 func (sh *shelf) keys(n *narrow, keys []string) []string {
 	wanted := func() bool { return n.limit == 0 || len(keys) < n.limit }
+	take := func(o *opened) {
+		if wanted() && (o.holding || !n.holding) && (o.due || !n.due) {
+			keys = append(keys, o.key)
+		}
+	}
 	chained := func(o *opened) {
 		for ; o != nil && wanted(); o = o.next {
-			if o.holding || !n.holding {
-				keys = append(keys, o.key)
-			}
+			take(o)
 		}
 	}
 	switch {
 	case n.subject != "":
 		chained(sh.subjects[n.subject])
+	case n.due:
+		for o := range sh.due {
+			take(o)
+		}
 	case n.holding:
 		for o := range sh.holding {
-			if wanted() {
-				keys = append(keys, o.key)
-			}
+			take(o)
 		}
 	default:
 		for _, o := range sh.subjects {

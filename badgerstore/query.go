@@ -30,7 +30,7 @@ func (s *Store) Operations(ctx context.Context, q toolguard.Query) (page toolgua
 	}
 	var n *narrow
 	if q.Open {
-		n = &narrow{place: place{q.Tenant, q.Workflow, q.Action}, subject: q.Subject, holding: q.Holding, limit: q.Limit}
+		n = &narrow{place: place{q.Tenant, q.Workflow, q.Action}, subject: q.Subject, holding: q.Holding, due: q.Due, limit: q.Limit}
 	}
 	err = s.read(ctx, n, func(r *reading, open []string) error {
 		page.Seq = r.seq

@@ -24,6 +24,7 @@ const (
 	recordHolding = 1 // it may hold others back, if it is open
 	recordOpen    = 2 // some sheet lists it
 	recordQueued  = 4 // it stands in a queue
+	recordDue     = 8 // something may have to be done about it, if it is open
 
 	// historyKept is how many sequences of a record's history it names; those beyond it, and of writes that do not write
 	// the record, have keys of their own.
@@ -48,6 +49,7 @@ type head struct {
 	inline     []byte   // its body, if the record keeps it
 	listing    *listing // nil unless it is open
 	holding    bool     // as stored
+	due        bool     // as stored
 	open       bool     // as stored
 	queue      string
 	history    []uint64 // sequences of the first historyKept writes with events of the operation, each of its first event
@@ -75,6 +77,9 @@ func encodeRecord(h *head, operation []byte) []byte {
 		if h.listing.holding {
 			b[1] |= recordHolding
 		}
+		if h.listing.due {
+			b[1] |= recordDue
+		}
 	}
 	for _, n := range []uint64{h.rev, h.dispatched, h.created} {
 		b = binary.BigEndian.AppendUint64(b, n)
@@ -101,7 +106,7 @@ func scanHead(s *scanner) head {
 	}
 	flags := s.byte()
 	h := head{
-		holding: flags&recordHolding != 0, open: flags&recordOpen != 0, parts: int(s.byte()),
+		holding: flags&recordHolding != 0, due: flags&recordDue != 0, open: flags&recordOpen != 0, parts: int(s.byte()),
 		rev: s.uint64(), dispatched: s.uint64(), created: s.uint64(), token: s.string(), bundle: s.uvarint(), inline: s.name(),
 	}
 	if flags&recordQueued != 0 {
@@ -159,15 +164,15 @@ func decodeRecord(b []byte) (*toolguard.Operation, error) {
 type listing struct {
 	key                               string
 	tenant, workflow, action, subject string
-	holding                           bool
+	holding, due                      bool
 
 	sheet *sheet // that it stands on; nil: on that of the group being collected
 }
 
-// same reports whether two listings are written alike: whether an operation is holding stands in its record.
+// same reports whether two listings are written alike: whether an operation is holding or due stands in its record.
 func (l *listing) same(o *listing) bool {
 	a, b := *l, *o
-	a.holding, b.holding = false, false
+	a.holding, a.due, b.holding, b.due = false, false, false, false
 	a.sheet, b.sheet = nil, nil
 	return a == b
 }

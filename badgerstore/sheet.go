@@ -30,7 +30,7 @@ func (g *group) relist(c *change, old *listing) *listing {
 	case l == nil && old == nil:
 		return nil
 	case l != nil && old != nil && old.same(l):
-		if l.holding == old.holding {
+		if l.holding == old.holding && l.due == old.due {
 			return old
 		}
 		l.sheet = old.sheet

@@ -35,7 +35,7 @@ func (g *Guard) attend() {
 // pickUp plans the next attempt of every operation that has a warrant for one and whose tool is served here. Of the
 // processes that try, the store lets one through.
 func (g *Guard) pickUp() error {
-	page, err := g.store.Operations(context.Background(), Query{Open: true, Holding: true})
+	page, err := g.store.Operations(context.Background(), Query{Open: true, Due: true})
 	if err != nil {
 		return err // whoever calls meanwhile is told
 	}

@@ -179,10 +179,19 @@ func (op *Operation) holding() bool {
 	return op.Owed()
 }
 
-// list says in w how the operation is listed. An approved one is looked for as those are that may hold others.
+// due reports whether something may have to be done about the operation without a call that asks for it.
+func (op *Operation) due() bool {
+	switch op.Status {
+	case StatusApproved, StatusUnknown, StatusEscalated:
+		return true
+	}
+	return false
+}
+
+// list says in w how the operation is listed.
 func (op *Operation) list(w *Write) {
 	w.Operation, w.Open = op, op.listed()
-	w.Holding = op.holding() || op.Status == StatusApproved
+	w.Holding, w.Due = op.holding(), op.due()
 	w.Queue = op.queue()
 }
 

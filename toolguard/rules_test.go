@@ -536,7 +536,7 @@ func (w *world) honour(window time.Duration) {
 // force stores an operation as a test needs it.
 func (w *world) force(op *toolguard.Operation) {
 	w.t.Helper()
-	err := w.store.Commit(context.Background(), &toolguard.Write{Token: "forced", Operation: op, Open: true, Holding: true})
+	err := w.store.Commit(context.Background(), &toolguard.Write{Token: "forced", Operation: op, Open: true, Holding: true, Due: true})
 	if err != nil {
 		w.t.Fatal(err)
 	}

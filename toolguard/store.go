@@ -61,6 +61,7 @@ type Write struct {
 	Operation *Operation // nil: the write carries only events or a document
 	Open      bool       // list the operation among the open ones; false: take it off
 	Holding   bool       // with Open: it may hold other calls back
+	Due       bool       // with Open: something may have to be done about it without a call
 	Queue     string     // the queue of what waits for a person that it stands in from now on; "" for none
 	Dispatch  bool       // a dispatch starts: stamp Dispatched and list the operation first in each of Lanes
 	Lanes     []string   // names of sequences of dispatches
@@ -99,6 +100,7 @@ type Query struct {
 	Action   string
 	Subject  string // … of this subject, if not ""
 	Holding  bool   // … and only those that may hold others back
+	Due      bool   // … and only those about which something may have to be done
 
 	Before uint64 // with All and Queue: only those created at a sequence below it (a Page's Next); 0: from the latest
 	Limit  int    // at most so many; 0: no limit, with All and Queue 100

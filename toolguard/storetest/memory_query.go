@@ -75,7 +75,7 @@ func (s *state) matches(k *kept, q *toolguard.Query) bool {
 		i, ok := s.calls[scoped{k.Facts.Tenant, q.Call}]
 		return ok && i.key == k.Key && !expired(i.until)
 	case q.Open:
-		return k.open && either(q.Workflow, k.Facts.Workflow) && either(q.Action, k.Action) && either(q.Subject, k.Subject) && (k.holding || !q.Holding)
+		return k.open && either(q.Workflow, k.Facts.Workflow) && either(q.Action, k.Action) && either(q.Subject, k.Subject) && (k.holding || !q.Holding) && (k.due || !q.Due)
 	case q.Queue != "":
 		return k.queue == q.Queue && (q.Before == 0 || k.created < q.Before)
 	default:

@@ -31,9 +31,9 @@ type scoped struct{ tenant, name string }
 // kept is one stored operation.
 type kept struct {
 	*toolguard.Operation
-	created       uint64
-	open, holding bool
-	queue         string
+	created            uint64
+	open, holding, due bool
+	queue              string
 }
 
 // slot is one dispatch in a lane.
@@ -137,7 +137,7 @@ func (s *state) apply(w *toolguard.Write) error {
 // put stores w's operation and whatever is found by it.
 func (s *state) put(w *toolguard.Write) {
 	op := w.Operation
-	k := &kept{created: s.seq, open: w.Open, holding: w.Open && w.Holding, queue: w.Queue}
+	k := &kept{created: s.seq, open: w.Open, holding: w.Open && w.Holding, due: w.Open && w.Due, queue: w.Queue}
 	op.Dispatched = 0
 	if old := s.operations[op.Key]; old != nil {
 		k.created, op.Dispatched = old.created, old.Dispatched

@@ -108,6 +108,18 @@ var queryTests = map[string]func(*bench){
 		b.put(&toolguard.Write{Operation: one, Open: true})
 		b.wants(holding)
 		b.wants(ofTool, "k1")
+		due := toolguard.Query{Open: true, Due: true}
+		b.wants(due)
+		b.put(&toolguard.Write{Operation: one, Open: true, Due: true})
+		b.put(&toolguard.Write{Operation: three, Open: true, Holding: true})
+		for range 2 {
+			b.wants(due, "k1")
+			b.wants(toolguard.Query{Open: true, Holding: true}, "k3")
+			b.wants(toolguard.Query{Open: true, Due: true, Holding: true})
+			b.reopen()
+		}
+		b.put(&toolguard.Write{Operation: one, Open: true})
+		b.wants(due)
 	},
 	"a queue is read a page at a time, latest created first, and counted": func(b *bench) {
 		for i := range 5 {
