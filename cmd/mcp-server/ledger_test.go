@@ -113,3 +113,20 @@ func TestWrapOfNothing(t *testing.T) {
 	}
 	d.good("verify", "--data", "ledger")
 }
+
+// A ledger of a newer program is refused by this one, in one line, whatever is asked of it, and left as it is.
+func TestNewerLedgerIsRefused(t *testing.T) {
+	d := newDesk(t)
+	d.write("toolguard.yaml", plainOffice)
+	d.good("serve", "--data", "ledger")
+	d.write("ledger/FORMAT", "toolguard ledger 99\n")
+	for _, args := range [][]string{{"serve"}, {"ops", "list"}, {"verify"}, {"export"}} {
+		_, errs, code := d.run(append(args, "--data", "ledger")...)
+		if code != 1 || !strings.Contains(errs, "written in format 99 by a newer toolguard") {
+			t.Errorf("%v: exit %d, %s", args, code, errs)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(d.dir, "ledger", "FORMAT")); err != nil || string(text) != "toolguard ledger 99\n" {
+		t.Errorf("now it is %q, %v", text, err)
+	}
+}
