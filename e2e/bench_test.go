@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,9 +13,19 @@ import (
 	"time"
 )
 
-// stubMain is a stdio MCP server of its own with one tool that writes nothing and answers 700 bytes: real servers
-// take longer than what is to be measured.
-func stubMain() int {
+// stubMain is a stdio MCP server of its own with one tool that answers 700 bytes, and writes its text into a file if
+// there is one: real servers take longer than what is to be measured.
+func stubMain(path string) int {
+	var notes io.Writer = io.Discard
+	if path != "-" {
+		file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			os.Stderr.WriteString("stub: " + err.Error() + "\n")
+			return 1
+		}
+		defer file.Close()
+		notes = file
+	}
 	lines := bufio.NewReaderSize(os.Stdin, 64<<10)
 	out := bufio.NewWriter(os.Stdout)
 	text, _ := json.Marshal(strings.Repeat("r", 700))
@@ -26,6 +37,11 @@ func stubMain() int {
 		var m struct {
 			ID     json.RawMessage `json:"id"`
 			Method string          `json:"method"`
+			Params struct {
+				Arguments struct {
+					Text string `json:"text"`
+				} `json:"arguments"`
+			} `json:"params"`
 		}
 		if json.Unmarshal(line, &m) != nil || m.ID == nil {
 			continue
@@ -37,6 +53,9 @@ func stubMain() int {
 		case "tools/list":
 			result = `{"tools":[{"name":"note","description":"Notes a text.","inputSchema":{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}}]}`
 		case "tools/call":
+			if _, err := fmt.Fprintln(notes, m.Params.Arguments.Text); err != nil {
+				return 1
+			}
 			result = `{"content":[{"type":"text","text":` + string(text) + `}]}`
 		default:
 			result = `{}`

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 		case "tap":
 			os.Exit(tapMain(os.Args[2]))
 		case "stub":
-			os.Exit(stubMain())
+			os.Exit(stubMain(os.Args[2]))
 		case "fixture":
 			os.Exit(fixtureMain(os.Args[2]))
 		}

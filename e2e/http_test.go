@@ -12,42 +12,58 @@ import (
 
 var servedAt = regexp.MustCompile(`msg="serving HTTP" url=(\S+)`)
 
-// startHTTP runs the guard as a server of its own, for many clients, and returns where it is.
-func (g *guard) startHTTP(t testing.TB) (url string, stop func()) {
+// process is the guard as a server of its own, for many clients.
+type process struct {
+	t      testing.TB
+	cmd    *exec.Cmd
+	stderr lockedBuffer
+	url    string
+	ended  bool
+}
+
+// startProcess starts the guard with HTTP and without stdio.
+func (g *guard) startProcess(t testing.TB) *process {
 	t.Helper()
 	if unguarded {
 		t.Skip("the servers themselves speak stdio only")
 	}
 	command := append(g.command(t), "--http", "127.0.0.1:0", "--no-stdio")
-	cmd := exec.Command(command[0], command[1:]...)
-	var stderr lockedBuffer
-	cmd.Stderr = &stderr
-	cmd.WaitDelay = time.Second
-	if err := cmd.Start(); err != nil {
+	p := &process{t: t, cmd: exec.Command(command[0], command[1:]...)}
+	p.cmd.Stderr = &p.stderr
+	p.cmd.WaitDelay = time.Second
+	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	stopped := false
-	stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
-		defer timer.Stop()
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("the server did not end well: %v\n%.6000s", err, stderr.String())
-		}
-	}
-	t.Cleanup(stop)
+	t.Cleanup(p.stop)
 	poll(t, "the server says where it is", func() bool {
-		m := servedAt.FindStringSubmatch(stderr.String())
+		m := servedAt.FindStringSubmatch(p.stderr.String())
 		if m != nil {
-			url = m[1]
+			p.url = m[1]
 		}
 		return m != nil
 	})
-	return url, stop
+	return p
+}
+
+// stop ends the server as a person would, if it has not ended.
+func (p *process) stop() {
+	if p.ended {
+		return
+	}
+	p.ended = true
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	timer := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
+	defer timer.Stop()
+	if err := p.cmd.Wait(); err != nil {
+		p.t.Errorf("the server did not end well: %v\n%.6000s", err, p.stderr.String())
+	}
+}
+
+// startHTTP starts the guard with HTTP and returns where it is, and how to end it.
+func (g *guard) startHTTP(t testing.TB) (url string, stop func()) {
+	t.Helper()
+	p := g.startProcess(t)
+	return p.url, p.stop
 }
 
 // TestClientLibrariesOverHTTP: list, call, replay to the same and to another client, blocked, progress, give up and call
