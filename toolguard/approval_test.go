@@ -374,6 +374,8 @@ func TestApproval(t *testing.T) {
 			w.tool(spec)
 			r := w.call("set", `{"path":"/a","v":1}`)
 			w.want(r, "pending/approval_required")
+			w.want(w.call("set", `{"path":"/a","v":1}`), "pending/approval_required")
+			w.had(0)
 			w.approve(r.Verdict.Approval)
 			w.wait(3 * time.Second)
 			w.had(1)

@@ -145,6 +145,18 @@ func TestLookup(t *testing.T) {
 			w.want(w.call("pay", invoice, event("e")), "replayed/done")
 			w.had(1)
 		}},
+		{"13 settle counts from the end of a sender that outlived its deadline", byKey, []any{0}, func(w *world, r *register) {
+			w.next(func(w *world, ctx context.Context, d *registry.Dispatch, effect func()) (registry.Answer, error) {
+				time.Sleep(3 * time.Minute)
+				return registry.Answer{}, fmt.Errorf("gave up")
+			})
+			w.call("pay", invoice, event("e"))
+			w.wait(3*time.Minute + 10*time.Second)
+			w.sent(1)
+			w.wait(20 * time.Second)
+			w.sent(2)
+			w.had(1)
+		}},
 		{"everything was sent: the sender is done, though no answer comes", byKey, []any{0}, func(w *world, r *register) {
 			w.next(func(w *world, ctx context.Context, d *registry.Dispatch, effect func()) (registry.Answer, error) {
 				d.Sent()

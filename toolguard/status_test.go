@@ -3,7 +3,21 @@ package toolguard
 import (
 	"slices"
 	"testing"
+	"time"
 )
+
+// What is learned of attempts behind a request for approval leaves the request alone, unless one of them was done.
+func TestSettleBehindARequest(t *testing.T) {
+	for state, want := range map[AttemptState]Status{
+		AttemptUnsent: StatusAwaitingApproval, AttemptUnknown: StatusAwaitingApproval, AttemptSucceeded: StatusEscalated,
+	} {
+		op := &Operation{Status: StatusAwaitingApproval, Frozen: "new", Sent: 1, Attempts: []Attempt{{N: 1, State: AttemptRefused, Frozen: "old", Finished: true}}}
+		settle(op, evidence{attempt: 1, state: state, finished: true}, time.Now())
+		if op.Status != want {
+			t.Errorf("%s: %s, want %s", state, op.Status, want)
+		}
+	}
+}
 
 // Every pair of statuses: become goes where the table leads, and nowhere else; what is final leads nowhere.
 func TestTransitions(t *testing.T) {
