@@ -26,6 +26,9 @@ type Definition struct {
 	// KeyArgument is the pointer to the argument in which the key is sent
 	// downstream, "" for none. What a caller writes there plays no part.
 	KeyArgument string `json:"key_argument,omitempty"`
+	// Secret are the patterns (see [ParseSecrets]) of arguments that are never
+	// shown: they count by what a [Veil] makes of them, and are not in Target.
+	Secret []string `json:"secret,omitempty"`
 	// Normalize is applied to the arguments first.
 	Normalize Normalize `json:"normalize,omitempty"`
 	// Defaults are the arguments that count as absent.
@@ -42,7 +45,7 @@ func (d Definition) ID() string {
 	if d.Declared {
 		m["declared"] = true
 	}
-	for name, list := range map[string][]string{"facts": d.Facts, "target": d.Target, "may_differ": d.MayDiffer} {
+	for name, list := range map[string][]string{"facts": d.Facts, "target": d.Target, "may_differ": d.MayDiffer, "secret": d.Secret} {
 		if len(list) > 0 {
 			m[name] = texts(list)
 		}
@@ -67,6 +70,8 @@ type Deriver struct {
 	immaterial  *cuts // target and may_differ
 	rules       []rule
 	defaults    Defaults
+	secret      Secrets
+	veil        Veil
 }
 
 // targetArgument is an argument in the key.
@@ -109,6 +114,9 @@ func (d Definition) Compile() (*Deriver, error) {
 		out.keyArgument = cutsOf([]Pointer{p})
 	}
 	if out.rules, err = d.Normalize.compile(); err != nil {
+		return nil, err
+	}
+	if out.secret, err = d.secrets(); err != nil {
 		return nil, err
 	}
 	out.immaterial = cutsOf(slices.Concat(target, mayDiffer))

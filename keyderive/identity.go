@@ -25,7 +25,7 @@ func (c Class) Strict() bool { return c == ClassDeclared || c == ClassFacts }
 type Identity struct {
 	Definition     string // ID of the definition that it was derived under
 	Class          Class
-	Payload        any    // arguments without the key argument, normalised, without defaults
+	Payload        any    // arguments without the key argument, normalised, without defaults, with secrets veiled
 	PayloadDigest  string // Digest of Payload
 	Material       any    // Payload without target and may_differ
 	MaterialDigest string // Digest of Material
@@ -53,7 +53,8 @@ type Identity struct {
 // An error wraps [ErrFactMissing] and names a fact of the scope (or the action)
 // that is empty or not UTF-8, or wraps [ErrTargetMissing] and names the pointer
 // of a target value that is absent, null or "". 0, false, and any array and
-// object are values.
+// object are values. It wraps [ErrDefinition] where the definition has secrets
+// and the deriver no [Veil].
 func (d *Deriver) Derive(action string, f Facts, args any) (Identity, error) {
 	if action == "" {
 		return Identity{}, fmt.Errorf("%w: action is not known", ErrFactMissing)
@@ -66,6 +67,12 @@ func (d *Deriver) Derive(action string, f Facts, args any) (Identity, error) {
 	}
 	args = normalized(d.rules, args)
 	id.Payload = d.defaults.Drop(args)
+	if len(d.secret) > 0 {
+		if d.veil == nil {
+			return Identity{}, fmt.Errorf("%w: secret without a veil", ErrDefinition)
+		}
+		id.Payload = d.secret.Replace(id.Payload, func(x any) any { return d.veil(AppendCanonical(nil, x)) })
+	}
 	material, changed := d.immaterial.apply(id.Payload)
 	id.Material = material
 
