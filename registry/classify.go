@@ -47,12 +47,14 @@ var statusRefusals = []int{400, 401, 402, 403, 404, 405, 406, 407, 410, 411, 412
 const maxDownstreamID = 1 << 10
 
 // Classify tells what became of an attempt from what its handler returned: an answer, or an error. key is what was
-// sent downstream. Expressions that ask for arguments or facts fail here: see [Entry.ClassifyCall].
+// sent downstream. Expressions that ask for arguments or facts fail here, and secrets
+// are not known: see [Entry.ClassifyCall].
 func (e *Entry) Classify(a Answer, err error, key string) Classification {
 	return e.ClassifyCall(Input{Tool: e.Action(), Answer: &a}, err, key)
 }
 
-// ClassifyCall is [Entry.Classify] of in.Answer, with the call's arguments and facts for expressions to see.
+// ClassifyCall is [Entry.Classify] of in.Answer, with the call's arguments and facts for expressions to see. Says and
+// DownstreamID are without the secrets among the arguments.
 //
 // Only proof makes [Failed]: an error that wraps [ErrNotSent] or [ErrNotApplied]; an answer that the policy's
 // not_applied recognises and its unknown does not; a JSON-RPC error -32700, -32600, -32601 or -32602, unless it
@@ -73,15 +75,16 @@ func (e *Entry) Classify(a Answer, err error, key string) Classification {
 // words do not count there: "Application rejected" is what a tool that rejects applications says when all is well.
 // A false unknown costs a look by a person, a false success costs the write.
 func (e *Entry) ClassifyCall(in Input, err error, key string) Classification {
+	hide := e.Redactor(in.Arguments)
 	if err != nil {
-		return classifyError(err)
+		return classifyError(err, hide)
 	}
 	if in.Answer == nil {
 		return Classification{Outcome: Unknown, Sent: true}
 	}
 	a := in.Answer
 	v := a.view()
-	c := Classification{Sent: true, Answered: a.Error != nil || len(a.Result) > 0, Says: v.says(a), Empty: v.empty}
+	c := Classification{Sent: true, Answered: a.Error != nil || len(a.Result) > 0, Says: v.says(a, hide), Empty: v.empty}
 	act := &activation{in: in, view: v}
 	c.Outcome = e.outcome(a, v, act, key)
 	if c.Outcome == Incomplete || !v.readable {
@@ -90,16 +93,17 @@ func (e *Entry) ClassifyCall(in Input, err error, key string) Classification {
 	c.Exists = exists(a, v, key)
 	if e.Policy.DownstreamID != nil {
 		if id, err := e.Policy.DownstreamID.text(act); err == nil {
-			c.DownstreamID = plainID(id)
+			c.DownstreamID = plainID(id, hide)
 		}
 	}
 	return c
 }
 
-// plainID returns an id without the space around it; "" for what is too long, more than one line or no UTF-8.
-func plainID(id string) string {
+// plainID returns an id without the space around it; "" for what is too long, more than one line or no UTF-8, or has a
+// secret in it: with another id in its place, a lookup would find nothing and take that for an absence.
+func plainID(id string, hide *Redactor) string {
 	id = strings.TrimSpace(id)
-	if len(id) > maxDownstreamID || !utf8.ValidString(id) || strings.ContainsFunc(id, func(r rune) bool {
+	if hide.Text(id) != id || len(id) > maxDownstreamID || !utf8.ValidString(id) || strings.ContainsFunc(id, func(r rune) bool {
 		return unicode.IsControl(r) || r == '\u2028' || r == '\u2029'
 	}) {
 		return ""
@@ -107,8 +111,8 @@ func plainID(id string) string {
 	return id
 }
 
-func classifyError(err error) Classification {
-	c := Classification{Outcome: Unknown, Sent: true, Says: oneLine(err.Error(), maxSays)}
+func classifyError(err error, hide *Redactor) Classification {
+	c := Classification{Outcome: Unknown, Sent: true, Says: oneLine(hide.Text(err.Error()), maxSays)}
 	switch {
 	case errors.Is(err, ErrNotSent):
 		c.Outcome, c.Sent = Failed, false
@@ -215,8 +219,8 @@ func exists(a *Answer, v *view, key string) bool {
 	return strings.Contains(text, key) && contains(spaced(text), existsWords)
 }
 
-// says returns the answer's own words.
-func (v *view) says(a *Answer) string {
+// says returns the answer's own words, without the call's secrets.
+func (v *view) says(a *Answer, hide *Redactor) string {
 	text := v.text
 	if text == "" {
 		text = v.structuredText()
@@ -224,8 +228,9 @@ func (v *view) says(a *Answer) string {
 	if text == "" && !v.readable {
 		text = string(a.Result)
 	}
+	text = hide.Text(text)
 	if len(text) > 8*maxSays { // white space may be most of it, but not that much
 		text = text[:8*maxSays]
 	}
-	return oneLine(text, maxSays)
+	return hide.Text(oneLine(text, maxSays))
 }

@@ -29,6 +29,7 @@ type Entry struct {
 	keyArgument  []string
 	mayDiffer    []keyderive.Pointer // and the downstream key argument
 	entity       []keyderive.Pointer
+	secrets      keyderive.Secrets
 	listedInput  json.RawMessage
 	listedOutput json.RawMessage
 	widened      bool
@@ -111,6 +112,7 @@ func (e *Entry) checkPolicy() error {
 	name("may_differ", p.MayDiffer...)
 	name("entity", p.Entity...)
 	name("normalize", slices.Sorted(maps.Keys(p.Normalize))...)
+	name("secret", p.Secret...)
 	key := p.DownstreamKey
 	if key.Argument != "" {
 		name("downstream_key.argument", key.Argument)
@@ -119,12 +121,15 @@ func (e *Entry) checkPolicy() error {
 		if _, err := keyderive.ParsePointer(n.pointer); err != nil || n.pointer == "" {
 			return e.policyError("%s has %q, which is no JSON Pointer to an argument", n.where, n.pointer)
 		}
-		if e.schema.lacks(n.pointer, n.where == "normalize") {
+		if e.schema.lacks(n.pointer, n.where == "normalize" || n.where == "secret") {
 			return e.policyError("%s names %s, which the tool's input schema does not have", n.where, n.pointer)
 		}
 	}
 	if slices.Contains(p.OncePer, key.Argument) && key.Argument != "" {
 		return e.policyError("once_per names %s, which is the argument for the downstream key", key.Argument)
+	}
+	if err := e.checkSecrets(); err != nil {
+		return err
 	}
 	if some := countNonEmpty(key.Argument, key.Meta, key.Header); some > 1 {
 		return e.policyError("downstream_key takes one of argument, meta and header")
@@ -139,6 +144,33 @@ func (e *Entry) checkPolicy() error {
 		return err
 	}
 	return e.checkExpressions()
+}
+
+// checkSecrets says which secret is in a place where its value would be recorded as it is, or where it cannot count.
+func (e *Entry) checkSecrets() error {
+	p := &e.Policy
+	key := p.DownstreamKey.Argument
+	for _, secret := range p.Secret {
+		for _, where := range []struct {
+			name     string
+			pointers []string
+		}{{"once_per", p.OncePer}, {"entity", p.Entity}} {
+			for _, pointer := range where.pointers {
+				if strings.HasPrefix(pointer, "/") && keyderive.Overlap(secret, pointer) {
+					return e.policyError("secret names %s, but %s names %s: what identifies a call is recorded as it is", secret, where.name, pointer)
+				}
+			}
+		}
+		if key != "" && keyderive.Overlap(secret, key) {
+			return e.policyError("secret names %s, but the downstream key goes to %s, and a key is no secret", secret, key)
+		}
+		for _, pointer := range p.MayDiffer {
+			if keyderive.Within(pointer, secret) && !keyderive.Within(secret, pointer) {
+				return e.policyError("may_differ names %s, which is a part of the secret %s: a secret counts as a whole", pointer, secret)
+			}
+		}
+	}
+	return nil
 }
 
 func (e *Entry) checkExpressions() error {
@@ -175,6 +207,7 @@ func (e *Entry) define() error {
 		Declared:    p.OncePer != nil,
 		MayDiffer:   p.MayDiffer,
 		KeyArgument: p.DownstreamKey.Argument,
+		Secret:      p.Secret,
 		Normalize:   p.Normalize,
 		Defaults:    keyderive.SchemaDefaults(e.schema.root),
 	}
@@ -194,6 +227,7 @@ func (e *Entry) define() error {
 	e.keyArgument = tokens(d.KeyArgument)
 	e.entity = pointers(p.Entity)
 	e.mayDiffer = pointers(p.MayDiffer)
+	e.secrets, _ = keyderive.ParseSecrets(p.Secret) // which checkPolicy has taken
 	if d.KeyArgument != "" {
 		e.mayDiffer = append(e.mayDiffer, pointers([]string{d.KeyArgument})...)
 	}

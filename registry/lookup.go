@@ -63,7 +63,8 @@ type Found struct {
 // Look asks lookup number i of the policy. values must hold what its placeholders and expressions need.
 func (e *Entry) Look(ctx context.Context, i int, values Values) Found {
 	l := &e.Policy.Lookups[i]
-	unclear := func(err error) Found { return Found{Finding: Unclear, Says: oneLine(err.Error(), maxSays)} }
+	hide := e.Redactor(values.Arguments)
+	unclear := func(err error) Found { return Found{Finding: Unclear, Says: oneLine(hide.Text(err.Error()), maxSays)} }
 	arguments, err := l.Arguments.Expand(values)
 	if err != nil {
 		return unclear(err)
@@ -73,7 +74,7 @@ func (e *Entry) Look(ctx context.Context, i int, values Values) Found {
 		return unclear(err)
 	}
 	v := answer.view()
-	f := Found{Finding: Unclear, Says: v.says(&answer)}
+	f := Found{Finding: Unclear, Says: v.says(&answer, hide)}
 	if !v.readable || v.incomplete {
 		return f
 	}
@@ -87,7 +88,7 @@ func (e *Entry) Look(ctx context.Context, i int, values Values) Found {
 	}
 	if e.Policy.DownstreamID != nil && f.Finding == Applied {
 		if id, err := e.Policy.DownstreamID.text(act); err == nil {
-			f.DownstreamID = plainID(id)
+			f.DownstreamID = plainID(id, hide)
 		}
 	}
 	return f

@@ -113,6 +113,7 @@ type Policy struct {
 	Attempts      int           // budget of attempts that may have happened; 0: DefaultAttempts
 	Retention     time.Duration // how long bodies of final operations are kept; 0: DefaultRetention
 	Owner         string        // who is asked when nobody can know
+	Secret        []string      `json:",omitempty"` // JSON Pointers, * for every index: arguments that are never shown and kept only sealed
 }
 
 // Defaults of [Policy].

@@ -135,7 +135,7 @@ func compileFault(err error) string {
 func (e *Entry) Validate(args any) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: they cannot be checked against the schema: %s", ErrArguments, sentence(fmt.Sprint(r)))
+			err = fmt.Errorf("%w: they cannot be checked against the schema: %s", ErrArguments, sentence(e.Redactor(args).Text(fmt.Sprint(r))))
 		}
 	}()
 	if _, ok := args.(map[string]any); !ok {
@@ -155,14 +155,16 @@ func (e *Entry) Validate(args any) (err error) {
 	if e.elaborate && !affordable(e.validator, args) {
 		return fmt.Errorf("%w: checking them against this schema would take too long", ErrArguments)
 	}
+	fault := ""
 	switch err := e.validator.Validate(args).(type) {
 	case nil:
 		return nil
 	case *jsonschema.ValidationError:
-		return fmt.Errorf("%w: %s", ErrArguments, e.fault(err))
+		fault = e.fault(err)
 	default:
-		return fmt.Errorf("%w: %s", ErrArguments, sentence(err.Error()))
+		fault = err.Error()
 	}
+	return fmt.Errorf("%w: %s", ErrArguments, sentence(e.Redactor(args).Text(fault)))
 }
 
 // worst picks the fault to report: one that no alternative could have avoided, then the one deepest in the value,
@@ -211,7 +213,7 @@ func keyword(v *jsonschema.ValidationError) string {
 	return v.KeywordLocation[strings.LastIndexByte(v.KeywordLocation, '/')+1:]
 }
 
-// fault says in one sentence what is wrong with arguments.
+// fault says what is wrong with arguments.
 func (e *Entry) fault(err *jsonschema.ValidationError) string {
 	leaf := worst(err)
 	at := pointerText(leaf.InstanceLocation)
@@ -230,7 +232,7 @@ func (e *Entry) fault(err *jsonschema.ValidationError) string {
 	default:
 		text = at + ": " + leaf.Message
 	}
-	return sentence(text)
+	return text
 }
 
 // typesAt collects what the alternatives of a type fault would take at the same place.
