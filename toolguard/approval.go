@@ -168,8 +168,8 @@ type Person struct {
 	Tenants []string // whose operations; none named: all
 }
 
-// sees reports whether a tenant's operations exist for the person.
-func (p Person) sees(tenant string) bool {
+// Sees reports whether a tenant's operations exist for the person.
+func (p Person) Sees(tenant string) bool {
 	return len(p.Tenants) == 0 || slices.Contains(p.Tenants, tenant)
 }
 

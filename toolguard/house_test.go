@@ -13,6 +13,8 @@ var house = map[string][]string{
 	"registry":              {"keyderive"},
 	"toolguard":             {"keyderive", "registry"},
 	"toolguard/storetest":   {"keyderive", "registry", "toolguard"},
+	"people":                {"toolguard"},
+	"api":                   {"keyderive", "people", "toolguard"},
 	"badgerstore":           {"toolguard"},
 	"sharedstore":           {"toolguard"},
 	"oncehttp":              {"registry"},
@@ -22,7 +24,7 @@ var house = map[string][]string{
 	"adapters/openaiguard":  {"keyderive", "registry", "toolguard"},
 	"adapters/restguard":    {"keyderive", "oncehttp", "registry", "toolguard"},
 	"cmd/mcp-server/config": {"adapters/mcpguard", "adapters/restguard", "keyderive", "registry"},
-	"cmd/mcp-server":        {"adapters/mcpguard", "badgerstore", "cmd/mcp-server/config", "keyderive", "registry", "sharedstore", "toolguard"},
+	"cmd/mcp-server":        {"adapters/mcpguard", "api", "badgerstore", "cmd/mcp-server/config", "keyderive", "people", "registry", "sharedstore", "toolguard"},
 	"evals":                 {"registry"},
 	"e2e":                   nil,
 }

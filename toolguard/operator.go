@@ -78,7 +78,7 @@ func decideOn(ctx context.Context, store Store, key string, by Person, occurrenc
 		if err != nil {
 			return nil, err
 		}
-		if !by.sees(op.Facts.Tenant) {
+		if !by.Sees(op.Facts.Tenant) {
 			return nil, fmt.Errorf("operation %s: %w", key, ErrNotFound)
 		}
 		if occurrence != 0 && occurrence != op.Occurrence || attempt != 0 && attempt != op.Sent {

@@ -28,6 +28,7 @@ type HTTPOptions struct {
 	HeaderTime  time.Duration // how long the header of a request may take; 0: 10 s
 	BodyTime    time.Duration // how long its body may take; 0: 30 s
 	WriteTime   time.Duration // how long a client may take to read a part of a message; 0: 30 s
+	Others      http.Handler  // takes requests for other paths, once their Host and Origin are found good; nil: there are none
 	Heartbeat   time.Duration // how often something is written on a stream, to find out whether its client is there; 0: 30 s
 }
 
@@ -135,8 +136,25 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/mcp":
 		p.mcp()
 	default:
-		p.say(http.StatusNotFound, "there is nothing here; MCP is at /mcp")
+		p.others()
 	}
+}
+
+// others takes a request for a path that is not ours.
+func (p *post) others() {
+	if p.front.options.Others == nil {
+		p.say(http.StatusNotFound, "there is nothing here; MCP is at /mcp")
+		return
+	}
+	leave, why := p.front.admit(false)
+	if leave == nil {
+		p.say(http.StatusServiceUnavailable, why)
+		return
+	}
+	defer leave()
+	p.link.replies()
+	_ = p.control.SetWriteDeadline(time.Now().Add(p.front.options.WriteTime))
+	p.front.options.Others.ServeHTTP(p.w, p.r)
 }
 
 // ready says why calls would not be served.

@@ -5,12 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os/user"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"toolguard.dev/people"
 	"toolguard.dev/toolguard"
 )
 
@@ -41,10 +40,9 @@ func (p *program) opsResolveCommand() *cobra.Command {
 			if r.Result, err = asResult(result); err != nil {
 				return usage{err}
 			}
-			r.By = toolguard.Person{Name: whoami()}
-			return p.decide(c.Context(), args[0], r.Verdict, func(s toolguard.Store, key string) (*toolguard.Operation, error) {
+			return p.decide(c.Context(), args[0], r.Verdict, func(d *people.Desk, key string) (*toolguard.Operation, error) {
 				r.Key = key
-				return toolguard.Resolve(c.Context(), s, r)
+				return d.Resolve(c.Context(), r)
 			})
 		},
 	}
@@ -66,10 +64,9 @@ func (p *program) opsRepeatCommand() *cobra.Command {
 			"a server that runs, or the next one; after a final one, the next call is its next occurrence. Anything else is refused.\n" +
 			"KEY may be the first letters of a key, at least 8.",
 		RunE: func(c *cobra.Command, args []string) error {
-			r.By = toolguard.Person{Name: whoami()}
-			return p.decide(c.Context(), args[0], "repeat", func(s toolguard.Store, key string) (*toolguard.Operation, error) {
+			return p.decide(c.Context(), args[0], "repeat", func(d *people.Desk, key string) (*toolguard.Operation, error) {
 				r.Key = key
-				return toolguard.Repeat(c.Context(), s, r)
+				return d.Repeat(c.Context(), r)
 			})
 		},
 	}
@@ -80,13 +77,17 @@ func (p *program) opsRepeatCommand() *cobra.Command {
 }
 
 // decide has a decision recorded, and says what it came to.
-func (p *program) decide(ctx context.Context, key, verdict string, record func(toolguard.Store, string) (*toolguard.Operation, error)) error {
+func (p *program) decide(ctx context.Context, key, verdict string, record func(*people.Desk, string) (*toolguard.Operation, error)) error {
 	return p.withLedger(ctx, func(s toolguard.Store) error {
+		desk, err := p.desk(ctx, s)
+		if err != nil {
+			return err
+		}
 		before, err := findOperation(ctx, s, key)
 		if err != nil {
 			return err
 		}
-		op, err := record(s, before.Key)
+		op, err := record(desk, before.Key)
 		if errors.Is(err, toolguard.ErrTooEarly) {
 			return fmt.Errorf("%w; wait until then (%s), or order with --force that the same bytes are sent again, which happens after that moment only", err, stamp(arrival(before)))
 		}
@@ -140,43 +141,9 @@ func decided(op *toolguard.Operation, verdict string) string {
 
 // asResult makes an MCP result of what a person says that the tool answered.
 func asResult(text string) (json.RawMessage, error) {
-	if text == "" {
-		return nil, nil
+	result, err := people.Result(text)
+	if err != nil {
+		return nil, fmt.Errorf("--result is %w", err)
 	}
-	if !json.Valid([]byte(text)) {
-		if strings.IndexAny(strings.TrimSpace(text), `{["`) == 0 { // meant as JSON
-			return nil, fmt.Errorf("--result is no JSON: %s", short(text, 60))
-		}
-		return textResult(text, nil)
-	}
-	raw := json.RawMessage(text)
-	var members map[string]json.RawMessage
-	isObject := json.Unmarshal(raw, &members) == nil && members != nil
-	if _, ok := members["content"]; ok {
-		return raw, nil
-	}
-	var plain string
-	if json.Unmarshal(raw, &plain) != nil {
-		plain = text
-	}
-	if !isObject {
-		raw = nil
-	}
-	return textResult(plain, raw)
-}
-
-func textResult(text string, structured json.RawMessage) (json.RawMessage, error) {
-	result := map[string]any{"content": []any{map[string]string{"type": "text", "text": text}}}
-	if structured != nil {
-		result["structuredContent"] = structured
-	}
-	return json.Marshal(result)
-}
-
-// whoami names the local user in the record.
-func whoami() string {
-	if u, err := user.Current(); err == nil && u.Username != "" {
-		return "local:" + u.Username
-	}
-	return "local"
+	return result, nil
 }

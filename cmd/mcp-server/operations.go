@@ -44,7 +44,7 @@ func (f *filter) takes(op *toolguard.Operation) bool {
 		(!f.queue || needs(op) != "")
 }
 
-var statuses = []string{"dispatching", "succeeded", "failed", "unknown", "escalated", "abandoned"}
+var statuses = []string{"awaiting_approval", "approved", "rejected", "dispatching", "succeeded", "failed", "unknown", "escalated", "abandoned"}
 
 func (p *program) opsListCommand() *cobra.Command {
 	var f filter
@@ -128,6 +128,8 @@ func needs(op *toolguard.Operation) string {
 		return "a look: evidence contradicts it"
 	case op.Status == toolguard.StatusEscalated && op.Ordered != nil:
 		return "" // a person has ordered it to be sent again
+	case op.Status == toolguard.StatusAwaitingApproval && op.Approval.Stands(time.Now()) == toolguard.ApprovalOpen:
+		return "an approval"
 	case op.Status == toolguard.StatusEscalated:
 		return "a decision"
 	}

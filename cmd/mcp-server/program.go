@@ -58,7 +58,7 @@ func (p *program) command() *cobra.Command {
 	flags.StringVar(&p.config, "config", "", "configuration `file` (else $TOOLGUARD_CONFIG, ./toolguard.yaml, the user's config folder)")
 	flags.StringVar(&p.data, "data", "", "`folder` of the ledger (else the configuration's store, else one in the user's state folder)")
 	flags.BoolVar(&p.json, "json", false, "print records as JSON")
-	root.AddCommand(p.serveCommand(), p.wrapCommand(), p.initCommand(), p.checkCommand(), p.demoCommand(), p.opsCommand(),
+	root.AddCommand(p.serveCommand(), p.wrapCommand(), p.initCommand(), p.checkCommand(), p.demoCommand(), p.opsCommand(), p.approvalsCommand(), p.tokenCommand(),
 		p.exportCommand(), p.verifyCommand(), p.reportCommand(), p.versionCommand(), p.officeCommand())
 	return root
 }

@@ -15,6 +15,7 @@ import (
 
 	"toolguard.dev/adapters/mcpguard"
 	"toolguard.dev/cmd/mcp-server/config"
+	"toolguard.dev/people"
 	"toolguard.dev/registry"
 	"toolguard.dev/toolguard"
 )
@@ -142,6 +143,14 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 			err = errors.Join(err, undo())
 		}
 	}()
+	members := membersOf(s.config.Reviewers)
+	desk, err := forPeople(store, members, log)
+	if err == nil {
+		err = people.Remember(ctx, store, members)
+	}
+	if err != nil {
+		return err
+	}
 	guard, err := toolguard.Open(ctx, store, &toolguard.Options{Observe: s.config.Observe, Log: log, Process: store.Process(), Alive: store.Alive})
 	if err != nil {
 		return err
@@ -177,7 +186,7 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 		if serving = true; undo != nil {
 			log.Info("new ledger", "folder", s.ledger)
 		}
-		err = p.clients(ctx, gateway, listener, !s.endpoint.noStdio, end)
+		err = p.clients(ctx, gateway, listener, desk, !s.endpoint.noStdio, end)
 	}
 	// An attempt whose caller has gone still needs its server: the servers end once it is recorded, or time is up.
 	waitFor(guard, s.config.Shutdown-end.since())

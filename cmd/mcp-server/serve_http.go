@@ -7,12 +7,16 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"toolguard.dev/adapters/mcpguard"
+	"toolguard.dev/api"
+	"toolguard.dev/people"
+	"toolguard.dev/toolguard"
 )
 
 // endpoint is where serve serves.
@@ -48,7 +52,7 @@ func (e endpoint) listen(log *slog.Logger) (net.Listener, error) {
 }
 
 // clients serves those on stdio and on HTTP, until one of both ends: the end of stdin is the end of all.
-func (p *program) clients(ctx context.Context, gateway *mcpguard.Gateway, l net.Listener, stdio bool, end *ending) error {
+func (p *program) clients(ctx context.Context, gateway *mcpguard.Gateway, l net.Listener, desk http.Handler, stdio bool, end *ending) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var served sync.WaitGroup
@@ -57,7 +61,7 @@ func (p *program) clients(ctx context.Context, gateway *mcpguard.Gateway, l net.
 		web, stopWeb := context.WithCancel(ctx)
 		defer stopWeb()
 		served.Go(func() {
-			errs <- gateway.ServeHTTP(web, l, nil)
+			errs <- gateway.ServeHTTP(web, l, &mcpguard.HTTPOptions{Others: desk})
 			stop()
 		})
 		served.Go(func() {
@@ -81,6 +85,17 @@ func (p *program) clients(ctx context.Context, gateway *mcpguard.Gateway, l net.
 		all = errors.Join(all, err)
 	}
 	return all
+}
+
+// forPeople serves people and their programs beside MCP.
+func forPeople(store toolguard.Store, members []people.Member, log *slog.Logger) (http.Handler, error) {
+	book, err := people.NewBook(members, whoami())
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle(api.Prefix+"/", api.Handler(store, book, log))
+	return mux, nil
 }
 
 // ending reads from the client and knows when that ended.

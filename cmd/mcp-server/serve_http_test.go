@@ -19,6 +19,12 @@ import (
 func (d *desk) serveHTTP(args ...string) (cmd *exec.Cmd, url string) {
 	d.Helper()
 	cmd = d.command(append([]string{"serve", "--no-stdio"}, args...)...)
+	return cmd, d.announce(cmd)
+}
+
+// announce starts a server and returns where it serves.
+func (d *desk) announce(cmd *exec.Cmd) (url string) {
+	d.Helper()
 	words := &announced{url: make(chan string, 1)}
 	cmd.Stderr = words
 	if err := cmd.Start(); err != nil {
@@ -35,7 +41,7 @@ func (d *desk) serveHTTP(args ...string) (cmd *exec.Cmd, url string) {
 	case <-d.soon().Done():
 		d.Fatalf("it does not say where it serves:\n%s", words)
 	}
-	return cmd, url
+	return url
 }
 
 // announced waits for the line that says where HTTP is served.

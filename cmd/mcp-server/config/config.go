@@ -38,6 +38,7 @@ type Config struct {
 	Servers       []Server          // in the order of the file; at least one is not disabled, or there are HTTPTools
 	HTTPTools     []*registry.Entry // tools that are requests of their own, with their policies
 	Context       Context
+	Reviewers     []Reviewer // in the order of the file; none: the local user decides
 
 	defaults registry.Policy
 	rules    []rule
@@ -158,7 +159,7 @@ func (r *reader) config(v value, c *Config) {
 		"defaults":   func(v value) { c.defaults = r.defaults(v) },
 		"tools":      func(v value) { c.rules = r.tools(v) },
 		"http":       func(v value) { c.Listen = r.http(v) },
-		"reviewers":  r.later("approval by reviewers"),
+		"reviewers":  func(v value) { c.Reviewers = r.reviewers(v) },
 		"notify":     r.later("notification"),
 	})
 	if v.member("mcpServers") == nil && v.member("httpTools") == nil {
@@ -167,6 +168,7 @@ func (r *reader) config(v value, c *Config) {
 	r.unknownServers(c)
 	r.compileTools(c)
 	r.headlessKeys(c)
+	r.strangers(c)
 }
 
 // store reads "badger:PATH"; a relative path counts from the folder of the configuration.

@@ -349,8 +349,14 @@ func (p policyReader) approval(v value) {
 				terms = append(terms, term{v.node.text, v.line, v.path})
 			}
 		},
-		"expires":   func(v value) { a.Expires, _ = p.duration(v) },
-		"reviewers": func(v value) { a.Reviewers, _ = listOf(p.reader, v, p.text) },
+		"expires": func(v value) { a.Expires, _ = p.duration(v) },
+		"reviewers": func(v value) {
+			a.Reviewers, _ = listOf(p.reader, v, func(v value) (string, bool) {
+				s, ok := p.text(v)
+				terms = append(terms, term{s, v.line, v.path})
+				return s, ok
+			})
+		},
 	})
 	if len(p.faults) == before {
 		p.set("approval", v, terms, func(d *described) { d.policy.Approval = a })
