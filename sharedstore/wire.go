@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"reflect"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -179,6 +180,9 @@ func writeFrames(c net.Conn, frames <-chan []byte, stop <-chan struct{}) error {
 		}
 		if f[12] != kindLazy && cap(f) <= maxUsed { // lazy ones may be sent once more
 			used.Put(&f)
+		}
+		if len(frames) == 0 {
+			runtime.Gosched() // who is about to send may do so first: a write, and a reader woken, cost more than a frame
 		}
 		if len(frames) == 0 {
 			return w.Flush()
