@@ -24,7 +24,8 @@ var house = map[string][]string{
 	"adapters/openaiguard":  {"keyderive", "registry", "toolguard"},
 	"adapters/restguard":    {"keyderive", "oncehttp", "registry", "toolguard"},
 	"cmd/mcp-server/config": {"adapters/mcpguard", "adapters/restguard", "keyderive", "registry"},
-	"cmd/mcp-server":        {"adapters/mcpguard", "api", "badgerstore", "cmd/mcp-server/config", "keyderive", "people", "registry", "sharedstore", "toolguard"},
+	"cmd/mcp-server/drill":  {"badgerstore", "keyderive", "registry", "toolguard"},
+	"cmd/mcp-server":        {"adapters/mcpguard", "api", "badgerstore", "cmd/mcp-server/config", "cmd/mcp-server/drill", "keyderive", "people", "registry", "sharedstore", "toolguard"},
 	"evals":                 {"registry"},
 	"e2e":                   nil,
 }

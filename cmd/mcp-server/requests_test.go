@@ -52,6 +52,9 @@ tools:
 			t.Errorf("check does not say %q:\n%s", want, out)
 		}
 	}
+	if out := d.good("check", "--drill"); !strings.Contains(out, "api/create_refund  {") || !strings.Contains(out, " 0 FAILED") || made.Load() != 0 {
+		t.Errorf("drill, %d made:\n%s", made.Load(), out)
+	}
 	c := d.serve("serve", "--data", "ledger")
 	first := d.call(c, "create_refund", map[string]any{"charge": "ch_1"})
 	second := d.call(c, "create_refund", map[string]any{"charge": "ch_1"})

@@ -28,7 +28,6 @@ func TestExitCodes(t *testing.T) {
 		{"serve --http :7420 --sample", 2, "mcp-server: --http: \":7420\" is not a loopback address; "},
 		{"serve --http 7420", 2, "mcp-server: --http: \"7420\" is no address; write one such as 127.0.0.1:7420"},
 		{"serve --no-stdio --config good.yaml", 2, "mcp-server: --no-stdio leaves nothing to serve: give --http ADDR, or http: {listen: ADDR} in the configuration"},
-		{"check --drill", 2, "mcp-server: check --drill is not supported yet by this version; check alone explains the policies"},
 		{"serve", 2, "mcp-server: no configuration: --config is not given, $TOOLGUARD_CONFIG is not set, there is no @DIR@/toolguard.yaml, and no @HOME@/.config/toolguard/toolguard.yaml; mcp-server init writes one\n"},
 		{"verify", 2, "mcp-server: no configuration: --config is not given, $TOOLGUARD_CONFIG is not set, there is no @DIR@/toolguard.yaml, and no @HOME@/.config/toolguard/toolguard.yaml; and there is no ledger in @HOME@/.local/state/toolguard; name one with --data DIR\n"},
 		{"serve --config nowhere.yaml", 2, "mcp-server: configuration nowhere.yaml: no such file or directory"},
