@@ -288,28 +288,13 @@ func (s *Server) check() error {
 
 // CheckURL says why an MCP server cannot be reached at an address. The address itself, which may hold a secret, is not
 // in the error.
-func CheckURL(address string) error {
-	u, err := url.Parse(address)
-	switch {
-	case err != nil:
-		return errors.New("is no url")
-	case u.Scheme != "http" && u.Scheme != "https":
-		return errors.New("must begin with http:// or https://")
-	case u.Hostname() == "":
-		return errors.New("names no host")
-	case u.User != nil:
-		return errors.New("holds a user name; write an Authorization header instead")
-	case u.Fragment != "":
-		return errors.New("must not have a part after #")
-	}
-	return nil
-}
+func CheckURL(address string) error { return oncehttp.CheckURL(address) }
 
 // CheckHeader says why a header cannot be set on requests to a server: its name is none, or the header belongs to the
 // transport.
 func CheckHeader(name string) error {
-	if name == "" || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, c) }) {
-		return fmt.Errorf("%.100q is no name of a header", name)
+	if err := oncehttp.CheckHeader(name); err != nil {
+		return err
 	}
 	canonical := http.CanonicalHeaderKey(name)
 	if strings.HasPrefix(canonical, "Mcp-") || slices.Contains(ownHeaders, canonical) {
@@ -318,8 +303,7 @@ func CheckHeader(name string) error {
 	return nil
 }
 
-var ownHeaders = []string{"Accept", "Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Host",
-	"Keep-Alive", "Last-Event-Id", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+var ownHeaders = []string{"Accept", "Content-Encoding", "Content-Type", "Last-Event-Id"}
 
 // hostOf is the host of an address, for log lines.
 func hostOf(address string) string {

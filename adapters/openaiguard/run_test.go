@@ -9,9 +9,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sashabaranov/go-openai"
 
+	"toolguard.dev/adapters/goguard"
 	"toolguard.dev/adapters/openaiguard"
 	"toolguard.dev/keyderive"
 	"toolguard.dev/registry"
@@ -331,5 +333,49 @@ func TestContentOfOtherTools(t *testing.T) {
 		if got := a.Messages[0].Content; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// TestCallsThatWait tells the model of a call that a person has to allow, and of one that takes longer than the model
+// is kept waiting: neither is made twice, and the second is found done later.
+func TestCallsThatWait(t *testing.T) {
+	f := newOffice(t, nil)
+	started, finish := make(chan bool), make(chan bool)
+	add := func(name string, p registry.Policy, h func()) *toolguard.Tool {
+		t.Helper()
+		tool, err := goguard.New(f.guard, registry.Tool{Server: "shop", Name: name, Effect: registry.Write, Policy: p}, func(context.Context, order) (string, error) {
+			h()
+			return name + " is done", nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tool.Tool
+	}
+	tools, err := openaiguard.New(f.guard, nil,
+		add("sign", registry.Policy{Approval: &registry.Approval{}}, func() { t.Error("it was made without a yes") }),
+		add("print", registry.Policy{AnswerWithin: 100 * time.Millisecond}, func() { started <- true; <-finish }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newModel(t, nil)
+	go func() { <-started }() // once: a second time, nobody would be there
+	m.answer = script(reply{message: m.calls("sign", `{"item":"a"}`, "print", `{"item":"a"}`)}, reply{message: m.calls("print", `{"item":"a"}`)})
+	messages, err := tools.Run(work(t), m.client(), ask(false), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"NOT DONE YET.", "STILL RUNNING.", "STILL RUNNING."} {
+		if got := said(messages); len(got) != 3 || !strings.HasPrefix(got[i], want) {
+			t.Errorf("message %d of %q, want %s", i, got, want)
+		}
+	}
+	close(finish)
+	if err := f.guard.Close(t.Context()); err != nil { // waits until it is recorded
+		t.Fatal(err)
+	}
+	a := tools.Answer(work(t), nil, openai.ChatCompletionChoice{Message: m.calls("print", `{"item":"a"}`)})
+	if got := a.Messages[0].Content; !strings.HasPrefix(got, "ALREADY DONE") || !strings.HasSuffix(got, "print is done") {
+		t.Error(got)
 	}
 }

@@ -33,9 +33,6 @@ type Request struct {
 
 var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}
 
-// ownHeaders belong to the transport.
-var ownHeaders = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Trailer", "Upgrade", "Expect", "Accept-Encoding"}
-
 // maxBody is how large the body of a request may come to be.
 const maxBody = 4 << 20
 
@@ -63,7 +60,7 @@ func (r Request) parse() (*request, error) {
 		return nil, err
 	}
 	for name, value := range r.Header {
-		if err := checkHeader(name); err != nil {
+		if err := oncehttp.CheckHeader(name); err != nil {
 			return nil, err
 		}
 		if _, twice := p.header[canonical(name)]; twice {
@@ -94,20 +91,17 @@ func texts(fields map[string]string) any {
 
 // parseURL takes the address apart. The address itself, which may hold a secret, is in no error.
 func (p *request) parseURL() error {
-	scheme, rest, ok := strings.Cut(p.URL, "://")
-	if !ok || scheme != "http" && scheme != "https" {
-		return errors.New("the url must begin with http:// or https://")
-	}
+	scheme, rest, _ := strings.Cut(p.URL, "://")
 	rest, p.query, _ = strings.Cut(rest, "?")
 	host, path, _ := strings.Cut(rest, "/")
 	p.server = scheme + "://" + host
 	p.path = strings.Split(path, "/")
-	u, err := url.Parse(p.server)
-	switch {
-	case err != nil || u.Hostname() == "" || strings.ContainsAny(host, "{}"):
+	if err := oncehttp.CheckURL(p.server); strings.ContainsAny(host, "{}") {
 		return errors.New("the url needs a plain host: placeholders may stand only behind it")
-	case u.User != nil:
-		return errors.New("the url holds a user name; write an Authorization header instead")
+	} else if err != nil {
+		return fmt.Errorf("the url %w", err)
+	}
+	switch {
 	case strings.Contains(p.URL, "#"):
 		return errors.New("the url must not have a part after #")
 	case strings.ContainsFunc(p.URL, unicode.IsControl):
@@ -140,17 +134,6 @@ func (p *request) parseBody() error {
 	var err error
 	p.json, err = keyderive.Parse(p.JSON)
 	return err
-}
-
-// checkHeader says why a header cannot be set.
-func checkHeader(name string) error {
-	if name == "" || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, c) }) {
-		return fmt.Errorf("%.100q is no name of a header", name)
-	}
-	if slices.Contains(ownHeaders, canonical(name)) {
-		return fmt.Errorf("the header %s belongs to the transport and cannot be set", canonical(name))
-	}
-	return nil
 }
 
 // hide notes the secrets in a header, whole and in parts.

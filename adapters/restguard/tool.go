@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"toolguard.dev/keyderive"
+	"toolguard.dev/oncehttp"
 	"toolguard.dev/registry"
 	"toolguard.dev/toolguard"
 )
@@ -98,7 +99,7 @@ func (p *request) carries(key registry.DownstreamKey, effect registry.Effect) er
 		if p.header[canonical(key.Header)] != "" {
 			return fmt.Errorf("downstream_key names the header %s, which the request sets too", key.Header)
 		}
-		return checkHeader(key.Header)
+		return oncehttp.CheckHeader(key.Header)
 	case key.Argument != "":
 		name := "args." + strings.ReplaceAll(strings.TrimPrefix(key.Argument, "/"), "/", ".")
 		if !slices.Contains(p.names, name) {

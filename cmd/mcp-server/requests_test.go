@@ -2,9 +2,11 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 )
@@ -70,5 +72,55 @@ tools:
 	refused := fmt.Sprintf("%+v", d.call(other, "create_refund", map[string]any{"charge": "ch_1"}))
 	if !strings.Contains(refused, "HTTP 401 Unauthorized") || !strings.Contains(refused, "you said …") || strings.Contains(refused, "wr0ng") || !strings.Contains(refused, "failed") {
 		t.Error(refused)
+	}
+}
+
+// TestRequestOfAKilledServer kills the server while its request is being answered. The next one sends the same bytes
+// under the same key, and the API, which honours keys, has done it once.
+func TestRequestOfAKilledServer(t *testing.T) {
+	type sent struct{ key, body string }
+	arrived := make(chan sent, 10)
+	hold := make(chan bool)
+	var mu sync.Mutex
+	made := map[string]int{}
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		key := r.Header.Get("Idempotency-Key")
+		mu.Lock()
+		if made[key] == 0 {
+			made[key] = len(made) + 1
+		}
+		id := made[key]
+		mu.Unlock()
+		arrived <- sent{key, string(body)}
+		<-hold // the first answer is written only when nobody is there any more
+		fmt.Fprintf(w, `{"id":"pay_%d"}`, id)
+	}))
+	defer api.Close()
+	d := newDesk(t)
+	d.env = append(d.env, "API="+api.URL)
+	d.write("toolguard.yaml", `
+httpTools:
+  api/pay:
+    input: {type: object, properties: {order: {type: string}}}
+    method: POST
+    url: ${API}/pay
+    json: {order: "{{args.order}}", key: "{{key}}"}
+tools:
+  api/pay: {once_per: [/order], timeout: 2s, downstream_key: {header: Idempotency-Key, window: 1h}}
+`)
+	c := d.serve("serve", "--data", "ledger")
+	go func() { _, _ = c.call(d.soon(), "pay", map[string]any{"order": "A-1"}) }()
+	first := <-arrived
+	c.kill()
+	close(hold)
+	again := d.serve("serve", "--data", "ledger")
+	done := d.call(again, "pay", map[string]any{"order": "A-1"})
+	second := <-arrived
+	if text := fmt.Sprintf("%+v", done); done.Meta.Verdict.Status != "succeeded" || !strings.Contains(text, "pay_1") {
+		t.Error(text)
+	}
+	if first != second || len(made) != 1 || len(arrived) != 0 || len(first.key) != 36 || !strings.Contains(first.body, first.key) {
+		t.Errorf("%+v, %+v, made %v", first, second, made)
 	}
 }
