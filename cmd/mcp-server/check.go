@@ -180,6 +180,12 @@ func (r *checked) print(w io.Writer) error {
 		}
 		return []string{f.SameCall}
 	})
+	r.explain(w, "To be signed by who answers for it", nil, func(f finding) []string {
+		if f.Effect != registry.Write && f.Effect != registry.Idempotent || len(f.Statement) == 0 {
+			return nil
+		}
+		return []string{strings.Join(f.Statement, "\n")}
+	})
 	r.explain(w, "Why", nil, func(f finding) []string {
 		var out []string
 		if f.StableKey.Answer == "partly" || f.StableKey.Answer == "no" {
@@ -246,6 +252,14 @@ func (r *checked) explain(w io.Writer, title string, first []string, lines func(
 		fmt.Fprintf(w, "  %s\n", printable(line))
 	}
 	for _, line := range order {
-		fmt.Fprintf(w, "  %s\n      %s\n", printable(line), printable(strings.Join(tools[line], ", ")))
+		for sentence := range strings.SplitSeq(line, "\n") {
+			if sentence != line {
+				sentence = folded(sentence, "  ")
+			} else {
+				sentence = printable(line)
+			}
+			fmt.Fprintf(w, "  %s\n", sentence)
+		}
+		fmt.Fprintf(w, "      %s\n", printable(strings.Join(tools[line], ", ")))
 	}
 }

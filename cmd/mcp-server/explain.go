@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"toolguard.dev/cmd/mcp-server/config"
+	"toolguard.dev/cmd/mcp-server/drill"
 	"toolguard.dev/registry"
 )
 
@@ -23,6 +24,7 @@ type finding struct {
 	Effect         registry.Effect `json:"effect,omitempty"`
 	Source         string          `json:"effect_source,omitempty"`
 	SameCall       string          `json:"same_call,omitempty"`
+	Statement      []string        `json:"statement,omitempty"`      // the whole policy in sentences
 	StableKey      answer          `json:"stable_key,omitzero"`      // on every attempt?
 	RejectsRepeats answer          `json:"rejects_repeats,omitzero"` // does the downstream?
 	Recorded       answer          `json:"recorded,omitzero"`        // is there a record of each retry?
@@ -50,6 +52,7 @@ func examine(e *registry.Entry, c config.Context) finding {
 			f.SameCall += fmt.Sprintf("; calls for which `%s` holds only read", x)
 		}
 	}
+	f.Statement = statement(e, c)
 	if e.EffectSource == "presumed" && e.Effect == registry.Read {
 		f.Weak = append(f.Weak, "that it only reads is presumed from its name: declare its effect")
 	}
@@ -120,6 +123,9 @@ func (f *finding) declared(p registry.Policy, c config.Context) {
 	f.StableKey = answer{"yes", "from once_per, tenant and workflow"}
 	for _, w := range words {
 		if strings.HasPrefix(w, "/") {
+			if drill.MadeUp(w) {
+				f.Weak = append(f.Weak, "once_per has "+w+", which looks like what a model makes up anew with each plan: a call planned again is then another one")
+			}
 			continue
 		}
 		if _, ok := c.Facts[w]; ok {
@@ -144,6 +150,11 @@ func differing(p registry.Policy) string {
 
 // downstream explains what the tool itself does about repeats.
 func (f *finding) downstream(e *registry.Entry) {
+	for _, l := range e.Policy.Lookups {
+		if !l.Keyed() {
+			f.Weak = append(f.Weak, "the lookup "+l.Tool+" does not ask for our key ({{key}}): while others act on the same thing it proves nothing")
+		}
+	}
 	k := e.Policy.DownstreamKey
 	where := ""
 	switch {
@@ -166,7 +177,7 @@ func (f *finding) downstream(e *registry.Entry) {
 		}
 		return
 	}
-	if e.Effect == registry.Write {
+	if e.Effect == registry.Write && len(e.Policy.Lookups) == 0 {
 		f.Weak = append(f.Weak, "the downstream is not known to reject repeats: when an answer is lost, a person must find out what happened")
 	}
 }
