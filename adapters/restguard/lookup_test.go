@@ -57,15 +57,15 @@ func TestLookUp(t *testing.T) {
 	if found := e.Look(t.Context(), 0, values); found.Finding != registry.Applied || found.DownstreamID != "re_1" {
 		t.Errorf("%+v", found)
 	}
-	if want := "GET /acme%20corp/a%2Fb?n=2&ref=K1"; d.seen[0] != want {
-		t.Errorf("asked %s, want %s", d.seen[0], want)
+	if want := "GET /acme%20corp/a%2Fb?n=2&ref=K1"; d.requests()[0] != want {
+		t.Errorf("asked %s, want %s", d.requests()[0], want)
 	}
 	values.Key = "K2"
 	if found := e.Look(t.Context(), 0, values); found.Finding != registry.Absent {
 		t.Errorf("%+v", found)
 	}
 	values.Facts.Tenant = ""
-	if found := e.Look(t.Context(), 0, values); found.Finding != registry.Unclear || len(d.seen) != 2 {
+	if found := e.Look(t.Context(), 0, values); found.Finding != registry.Unclear || len(d.requests()) != 2 {
 		t.Errorf("without a value: %+v", found)
 	}
 	d.Close()

@@ -45,6 +45,20 @@ func newDownstream(t testing.TB, answer func(http.ResponseWriter, *http.Request)
 	return d
 }
 
+// requests are what was sent so far.
+func (d *downstream) requests() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.seen)
+}
+
+// answers changes how it answers from now on.
+func (d *downstream) answers(f func(http.ResponseWriter, *http.Request)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.answer = f
+}
+
 func says(status int, body string) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)
@@ -110,10 +124,10 @@ func TestWhatIsSent(t *testing.T) {
 			}
 			r := do(t, g, tool, "evt-1", c.args)
 			switch {
-			case c.want == "" && (len(d.seen) > 0 || r.Verdict.Reason != toolguard.ReasonToolUnavailable):
-				t.Errorf("sent %q: %+v %s", d.seen, r.Verdict, r.Text)
-			case c.want != "" && !slices.Equal(d.seen, []string{c.want}):
-				t.Errorf("sent %q, want %q: %s", d.seen, c.want, r.Text)
+			case c.want == "" && (len(d.requests()) > 0 || r.Verdict.Reason != toolguard.ReasonToolUnavailable):
+				t.Errorf("sent %q: %+v %s", d.requests(), r.Verdict, r.Text)
+			case c.want != "" && !slices.Equal(d.requests(), []string{c.want}):
+				t.Errorf("sent %q, want %q: %s", d.requests(), c.want, r.Text)
 			}
 		})
 	}
@@ -167,8 +181,8 @@ func TestWhatAnAnswerProves(t *testing.T) {
 			if got := fmt.Sprint(r.Verdict.Outcome, " ", r.Verdict.Status); got != c.want || !strings.Contains(r.Text+"\n"+r.Answer.Text(), c.text) {
 				t.Errorf("%s, want %s: %s %s", got, c.want, r.Text, r.Answer.Text())
 			}
-			if len(d.seen) != 1 {
-				t.Errorf("sent %q", d.seen)
+			if len(d.requests()) != 1 {
+				t.Errorf("sent %q", d.requests())
 			}
 		})
 	}
@@ -209,7 +223,7 @@ func TestKeys(t *testing.T) {
 				t.Fatal(err)
 			}
 			first := do(t, g, tool, "evt-1", `{"id":1}`)
-			d.answer = says(200, `{}`)
+			d.answers(says(200, `{}`))
 			second := do(t, g, tool, "evt-1", `{"id":1}`)
 			if second.Verdict.Key != first.Verdict.Key || second.Verdict.Status != toolguard.StatusSucceeded {
 				t.Fatalf("%+v, %+v", first.Verdict, second.Verdict)
@@ -217,8 +231,8 @@ func TestKeys(t *testing.T) {
 			if keys := c.of(d); keys != nil && (len(keys) != 2 || keys[0] != first.Verdict.Key || keys[1] == keys[0] || len(keys[1]) != 36) {
 				t.Errorf("keys %q of %s", keys, first.Verdict.Key)
 			}
-			if !strings.Contains(strings.Join(append(d.seen, d.keys...), " "), first.Verdict.Key) {
-				t.Errorf("no key in %q", d.seen)
+			if !strings.Contains(strings.Join(append(d.requests(), d.keys...), " "), first.Verdict.Key) {
+				t.Errorf("no key in %q", d.requests())
 			}
 		})
 	}
@@ -226,7 +240,7 @@ func TestKeys(t *testing.T) {
 
 func bodies(d *downstream) []string {
 	var out []string
-	for _, s := range d.seen {
+	for _, s := range d.requests() {
 		fields := strings.Fields(s)
 		out = append(out, strings.Trim(fields[len(fields)-1], `"`))
 	}
