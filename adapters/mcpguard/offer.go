@@ -112,7 +112,7 @@ func (g *Gateway) refresh(ctx context.Context, s *source, several bool) bool {
 			continue
 		}
 		if old != nil && old.source != s {
-			problems = append(problems, Problem{s.Name(), name, fmt.Errorf("the name %s is taken by a tool of ours", shown)})
+			problems = append(problems, Problem{s.Name(), name, old.taken(shown)})
 			continue
 		}
 		if old != nil && bytes.Equal(old.raw, raw) && old.stands == stands {

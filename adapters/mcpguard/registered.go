@@ -63,7 +63,7 @@ func (g *Gateway) offerRegistered(several bool) error {
 		g.offers[shown] = o
 		g.mu.Unlock()
 		if taken {
-			return fmt.Errorf("%w: %s would be offered as %s, which another tool is already", ErrClash, t.Action(), shown)
+			return fmt.Errorf("%w: %s would be offered as %s, as another tool is", ErrClash, t.Action(), shown)
 		}
 		g.server.AddTools(server.ServerTool{Tool: typed(o.listed, shown), Handler: g.handler(o)})
 	}
@@ -83,4 +83,12 @@ func (g *Gateway) severalServers(upstreams []Server) bool {
 func annotations(t *toolguard.Tool) mcp.ToolAnnotation {
 	reads, repeatable := t.Effective == registry.Read, t.Effective == registry.Idempotent
 	return mcp.ToolAnnotation{ReadOnlyHint: &reads, IdempotentHint: &repeatable}
+}
+
+// taken says that an offer which is no upstream's has a name already.
+func (o *offer) taken(shown string) error {
+	if o.tool == nil {
+		return fmt.Errorf("the name %s is taken by a tool of ours", shown)
+	}
+	return fmt.Errorf("%w: it would be offered as %s, as %s is; give one of the servers another name", ErrClash, shown, o.tool.Action())
 }

@@ -3,6 +3,7 @@ package mcpguard_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -91,5 +92,61 @@ func TestContextAgainstDeclaredSource(t *testing.T) {
 	p.with(keyderive.Facts{SourceEvent: "evt-3"}, pay(`{}`)).is(t, "blocked/context_required") // it has a source, and that is silent
 	if len(*seen) != 1 {
 		t.Errorf("%d calls", len(*seen))
+	}
+}
+
+// own registers a tool that answers with its own name.
+func (w *world) own(server, name string, effect registry.Effect) *toolguard.Tool {
+	w.t.Helper()
+	entry, err := registry.Compile(registry.Tool{
+		Server: server, Name: name, Description: "<own>", Effect: effect, EffectSource: "declared",
+		Handler: func(context.Context, *registry.Dispatch) (registry.Answer, error) {
+			return registry.Answer{Result: json.RawMessage(`{"content":[{"type":"text","text":"from ` + name + `"}]}`)}, nil
+		},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	tool, err := w.guard.Register(w.t.Context(), entry)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return tool
+}
+
+// A gateway offers tools that are registered already behind those of its upstreams.
+func TestGatewayWithRegisteredTools(t *testing.T) {
+	w := newGuard(t)
+	w.open(&mcpguard.GatewayOptions{Tools: []*toolguard.Tool{w.own("api", "refund", registry.Write), w.own("api", "get", registry.Read)}}, w.command("books", "normal"))
+	c := w.client()
+	c.initialize()
+	list := c.call("tools/list", `{}`)
+	want := `{"name":"api__refund","description":"<own>","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":false,"idempotentHint":false}},` +
+		`{"name":"api__get","description":"<own>","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true,"idempotentHint":false}},{"name":"toolguard_operation"`
+	if !strings.Contains(list, want) || !strings.Contains(list, `"name":"books__pay_invoice"`) {
+		t.Errorf("%s\nis not in %s", want, list)
+	}
+	c.tool("api__refund", `{"x":1}`).is(t, "fresh")
+	again := c.tool("api__refund", `{"x":1}`)
+	again.is(t, "replayed/done")
+	if !strings.Contains(again.raw, "from refund") {
+		t.Error(again.raw)
+	}
+	if got := c.tool("api__get", `{}`); !strings.Contains(got.raw, "from get") {
+		t.Error(got.raw)
+	}
+}
+
+func TestRegisteredToolsClash(t *testing.T) {
+	w := newGuard(t)
+	w.open(&mcpguard.GatewayOptions{Tools: []*toolguard.Tool{w.own("books__x", "y", registry.Write)}}, w.command("books", "left")) // it has x__y
+	problems := w.gateway.Problems()
+	if len(problems) != 1 || problems[0].Tool != "x__y" || !errors.Is(problems[0].Err, mcpguard.ErrClash) || !strings.Contains(problems[0].Err.Error(), "books__x/y") {
+		t.Errorf("%+v", problems)
+	}
+	_, err := mcpguard.OpenGateway(t.Context(), w.guard, nil, &mcpguard.GatewayOptions{
+		Tools: []*toolguard.Tool{w.own("a", "b__c", registry.Write), w.own("a__b", "c", registry.Write)}})
+	if !errors.Is(err, mcpguard.ErrClash) {
+		t.Errorf("two of ours: %v", err)
 	}
 }
