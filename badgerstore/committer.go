@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,9 +39,13 @@ type committer struct {
 	ahead *group      // taken last, maybe not on disk yet
 	due   bool        // the group is to go to disk
 	lazy  *time.Timer // makes it due
+	late  []*change   // lazy writes that had no room in it
 
 	closed bool
 }
+
+// lateKept is how many lazy writes wait for room at most.
+const lateKept = 64 * groupChanges
 
 // run brings groups to disk, one after the other, until the store closes.
 func (k *committer) run() {
@@ -88,7 +93,10 @@ func (k *committer) collect(ctx context.Context, c *change) error {
 	for !k.group.takes(c) {
 		k.rouse()
 		if c.lazy {
-			return nil // dropped, as a lazy write may be
+			if len(k.late) < lateKept {
+				k.late = append(k.late, c)
+			}
+			return nil // what finds no room there either is dropped, as a lazy write may be
 		}
 		taken := k.group.taken
 		k.mu.Unlock()
@@ -132,8 +140,22 @@ func (k *committer) take() *group {
 		g.put(nameKey(prefixChain, name), k.chains[name].encode())
 	}
 	k.ahead, k.group, k.due = g, newGroup(k.ahead.journal), k.closed
+	k.addLate()
 	close(g.taken)
 	return g
+}
+
+// addLate adds lazy writes that had no room in the group before, and leaves some for those that somebody waits for.
+func (k *committer) addLate() {
+	n := 0
+	for n < len(k.late) && n < groupChanges/2 && k.group.takes(k.late[n]) {
+		k.add(k.late[n])
+		n++
+	}
+	if n > 0 {
+		k.late = slices.Delete(k.late, 0, n)
+		k.lazy.Reset(toolguard.LazyDelay)
+	}
 }
 
 // add decides about c and, if it goes through, adds what it changes to the group.

@@ -217,3 +217,26 @@ func verify(t *testing.T, s *badgerstore.Store) {
 		t.Fatalf("not listed as open: %v", want)
 	}
 }
+
+// Lazy writes that come faster than the disk takes them wait for room; they are not lost.
+func TestLazyWritesWaitForRoom(t *testing.T) {
+	const writes = 5000
+	dir := t.TempDir()
+	s := open(t, dir, nil)
+	for i := range writes {
+		w := write(fmt.Sprint("k", i))
+		w.Lazy = true
+		if err := s.Commit(context.Background(), w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir, nil)
+	page, err := s.Operations(context.Background(), toolguard.Query{Open: true})
+	if err != nil || len(page.Operations) != writes {
+		t.Fatalf("%d of %d are there, %v", len(page.Operations), writes, err)
+	}
+	verify(t, s)
+}
