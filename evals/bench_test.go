@@ -3,6 +3,7 @@ package evals_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -100,7 +101,7 @@ func medians(costs []cost) (cpu, allocs, bytes float64) {
 }
 
 // load has callers make calls for a time, and returns calls a second, the median duration in seconds, and the cost.
-func load(b *testing.B, callers int, d time.Duration, op func(n int) error) (rate, mid float64, _ cost) {
+func load(b interface{ Error(...any) }, callers int, d time.Duration, op func(n int) error) (rate, mid float64, _ cost) {
 	var wg sync.WaitGroup
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -208,8 +209,9 @@ func grouped(b *testing.B, apply func(keys []string, values [][]byte) error) fun
 }
 
 type guarded struct {
-	g    *toolguard.Guard
-	tool *toolguard.Tool
+	store *badgerstore.Store
+	g     *toolguard.Guard
+	tool  *toolguard.Tool
 }
 
 var (
@@ -223,15 +225,28 @@ func argumentsOf(n int) string {
 }
 
 func newGuarded(b *testing.B) *guarded {
-	store, err := badgerstore.Open(b.TempDir(), &badgerstore.Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	c, err := openGuarded(b.TempDir())
 	if err != nil {
 		b.Fatal(err)
+	}
+	b.Cleanup(func() { c.close() })
+	for n := range 64 {
+		if err := c.call(-n); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return c
+}
+
+func openGuarded(dir string) (*guarded, error) {
+	store, err := badgerstore.Open(dir, &badgerstore.Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		return nil, err
 	}
 	g, err := toolguard.Open(context.Background(), store, nil)
 	if err != nil {
-		b.Fatal(err)
+		return nil, err
 	}
-	b.Cleanup(func() { g.Close(context.Background()); store.Close() })
 	entry, err := registry.Compile(registry.Tool{
 		Server: "books", Name: "pay_invoice", Effect: registry.Write, EffectSource: "declared",
 		InputSchema: []byte(`{"type":"object","required":["invoice_id","amount"],"properties":{"invoice_id":{"type":"string"},"amount":{"type":"number","exclusiveMinimum":0},"currency":{"type":"string","default":"USD"},"urgent":{"type":"boolean","default":false},"memo":{"type":"string"}}}`),
@@ -241,19 +256,17 @@ func newGuarded(b *testing.B) *guarded {
 		},
 	})
 	if err != nil {
-		b.Fatal(err)
+		return nil, err
 	}
 	tool, err := g.Register(context.Background(), entry)
 	if err != nil {
-		b.Fatal(err)
+		return nil, err
 	}
-	c := &guarded{g, tool}
-	for n := range 64 {
-		if err := c.call(-n); err != nil {
-			b.Fatal(err)
-		}
-	}
-	return c
+	return &guarded{store: store, g: g, tool: tool}, nil
+}
+
+func (c *guarded) close() error {
+	return errors.Join(c.g.Close(context.Background()), c.store.Close())
 }
 
 // deliver is a call whose answer is known to have arrived: one more write, without a sync.
