@@ -13,7 +13,7 @@ const (
 	partSize = 900 << 10
 	partHead = 9
 
-	// MaxBody is how many bytes a body (arguments and result together) or a document may have.
+	// MaxBody is how many bytes a body (all its members together) or a document may have.
 	MaxBody  = 4 << 20
 	maxParts = (MaxBody+MaxBody/6+64)/partSize + 1 // what cannot be packed grows by a sixth at worst
 )
@@ -68,17 +68,25 @@ func blobHead(b []byte) (seq uint64, parts int, err error) {
 	return seq, parts, nil
 }
 
-// A body: when it expires (Unix nanoseconds, 0: never) | which members are there | packed: length of the arguments | both
+// A body: when it expires (Unix nanoseconds, 0: never) | which members are there | packed: the arguments with their length |
+// what is sealed with its length, if it is there | the result
 const (
 	bodyArguments = 1 << iota
 	bodyResult
+	bodySealed
 )
+
+func bodySize(b *toolguard.Body) int { return len(b.Arguments) + len(b.Result) + len(b.Sealed) }
 
 func encodeBody(body *toolguard.Body, until time.Time) []byte {
 	scratch := buffers.Get().(*[]byte)
-	both := append(appendName((*scratch)[:0], body.Arguments), body.Result...)
-	packed := pack(both)
-	*scratch = both
+	all := appendName((*scratch)[:0], body.Arguments)
+	if body.Sealed != nil {
+		all = appendName(all, body.Sealed)
+	}
+	all = append(all, body.Result...)
+	packed := pack(all)
+	*scratch = all
 	buffers.Put(scratch)
 	b := binary.BigEndian.AppendUint64(make([]byte, 0, 9+len(packed)), exactly(until))
 	there := byte(0)
@@ -87,6 +95,9 @@ func encodeBody(body *toolguard.Body, until time.Time) []byte {
 	}
 	if body.Result != nil {
 		there |= bodyResult
+	}
+	if body.Sealed != nil {
+		there |= bodySealed
 	}
 	return append(append(b, there), packed...)
 }
@@ -120,12 +131,15 @@ func decodeBody(b []byte, now time.Time) (body toolguard.Body, until uint64, err
 	if expired(until, now) {
 		return body, 0, toolguard.ErrNotFound
 	}
-	both, err := unpack(s.rest)
+	all, err := unpack(s.rest)
 	if err != nil {
 		return body, 0, err
 	}
-	s = scanner{rest: both}
+	s = scanner{rest: all}
 	arguments := s.name()
+	if there&bodySealed != 0 {
+		body.Sealed = s.name()
+	}
 	if s.bad {
 		return body, 0, errDamaged
 	}

@@ -127,7 +127,7 @@ func (c *change) setOperation(w *toolguard.Write) error {
 		c.size += laneBytes + laneLength*len(op.Key) + len(l)
 	}
 	if w.Body != nil {
-		if n := len(w.Body.Arguments) + len(w.Body.Result); n > MaxBody {
+		if n := bodySize(w.Body); n > MaxBody {
 			return tooLarge("the body", n, MaxBody)
 		}
 		body := encodeBody(w.Body, w.BodyUntil)

@@ -36,7 +36,7 @@ func keep(op *toolguard.Operation, body *toolguard.Body, until time.Time) *known
 	k := &known{op: op.Clone()}
 	if body != nil {
 		k.until = exactly(until)
-		if len(body.Arguments)+len(body.Result) <= knownBody {
+		if bodySize(body) <= knownBody {
 			k.body = cloneBody(body)
 		}
 	}
@@ -47,7 +47,7 @@ func (k *known) size() int {
 	if k.body == nil {
 		return knownSize
 	}
-	return knownSize + len(k.body.Arguments) + len(k.body.Result)
+	return knownSize + bodySize(k.body)
 }
 
 // publish keeps what c wrote.
@@ -79,7 +79,7 @@ func (r *recent) addBody(key string, body *toolguard.Body, until, seq uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.find(key)
-	if k != nil && k.body == nil && k.op.Rev <= seq && len(body.Arguments)+len(body.Result) <= knownBody {
+	if k != nil && k.body == nil && k.op.Rev <= seq && bodySize(body) <= knownBody {
 		r.put(key, &known{k.op, cloneBody(body), until})
 	}
 }
@@ -123,5 +123,5 @@ func (r *recent) put(key string, k *known) {
 }
 
 func cloneBody(b *toolguard.Body) *toolguard.Body {
-	return &toolguard.Body{Arguments: bytes.Clone(b.Arguments), Result: bytes.Clone(b.Result)}
+	return &toolguard.Body{Arguments: bytes.Clone(b.Arguments), Result: bytes.Clone(b.Result), Sealed: bytes.Clone(b.Sealed)}
 }

@@ -71,6 +71,14 @@ func (e *Entry) Redactor(args any) *Redactor {
 	return r
 }
 
+// Cut returns the part of a pointer to an argument that tells nothing of a secret: its own members' names are a part of it.
+func (e *Entry) Cut(pointer string) string {
+	if len(e.secrets) == 0 {
+		return pointer
+	}
+	return e.secrets.Cut(pointer)
+}
+
 // lines are the lines of a secret that has several and may be shown one by one.
 func lines(text string) []string {
 	if !strings.Contains(strings.TrimSpace(text), "\n") {

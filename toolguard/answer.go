@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,7 +63,7 @@ func (g *Guard) join(v *visit, f *flight) *Result {
 
 // asked hands the tool's question on: it settles nothing, and the caller is expected to come again with the answers.
 func (g *Guard) asked(v *visit, f *flight, question registry.Answer, owner bool) *Result {
-	return g.left(v, f, owner, question)
+	return g.left(v, f, owner, f.shown(v, question))
 }
 
 // left answers a caller whose attempt is still on its way, and records that it does not wait any more.
@@ -112,7 +113,7 @@ func (g *Guard) landed(v *visit, f *flight, owner bool) *Result {
 	if !owner && outcome == Replayed && op.Frozen != v.frozen {
 		verdict.Differs = g.differs(v, op)
 	}
-	answer := out.answer
+	answer := f.shown(v, out.answer)
 	var delivered *Operation
 	if out.class.Outcome == registry.Succeeded && out.recorded {
 		delivered = op
@@ -183,10 +184,10 @@ func (g *Guard) answer(v *visit, d decision) *Result {
 // replay answers with the recorded result. The reasons for having none are part of the verdict.
 func (g *Guard) replay(v *visit, verdict Verdict, op *Operation) *Result {
 	var answer registry.Answer
-	body, err := g.store.Body(context.WithoutCancel(v.ctx), op.Key)
+	recalled, err := g.recall(v, op)
 	switch {
-	case err == nil && body.Result != nil:
-		answer.Result = body.Result
+	case err == nil && recalled != nil:
+		answer.Result = recalled
 	case op.Body == BodyNotStored:
 		verdict.Reason = ReasonBodyNotStored
 	case errors.Is(err, ErrNotFound):
@@ -216,9 +217,13 @@ func (g *Guard) differs(v *visit, op *Operation) []string {
 	if err != nil {
 		return nil
 	}
-	id, err := v.Tool.Deriver.Derive(op.Action, op.Facts, args)
+	id, err := v.Tool.deriver.Derive(op.Action, op.Facts, args)
 	if err != nil {
-		return keyderive.Differ(args, v.args, 16)
+		pointers := keyderive.Differ(args, v.args, 16)
+		for i := range pointers {
+			pointers[i] = v.Tool.Cut(pointers[i])
+		}
+		return slices.Compact(pointers)
 	}
 	return keyderive.Differ(id.Payload, v.id.Payload, 16)
 }
@@ -269,7 +274,7 @@ func (g *Guard) read(v *visit, would *Verdict) *Result {
 	res.Guarded = false
 	if r.err != nil {
 		res.Verdict.Outcome, res.Verdict.Reason = Blocked, ReasonToolUnavailable
-		res.Text = text(v.Tool.Name, res.Verdict, told{what: plain(r.err)})
+		res.Text = text(v.Tool.Name, res.Verdict, told{what: v.hide.Text(plain(r.err))})
 		res.Answer = registry.Answer{}
 	}
 	return res

@@ -234,7 +234,7 @@ func decideApproval(op *Operation, body Body, v ApprovalVerdict, now time.Time) 
 		op.Rejected = op.Rejected[max(0, len(op.Rejected)-maxRejected):]
 		op.Settled = now
 		op.Body, op.BodyUntil = BodyStored, now.Add(op.Retention)
-		w.Body, w.BodyUntil = &Body{Arguments: body.Arguments}, op.BodyUntil
+		w.Body, w.BodyUntil = body.bare(), op.BodyUntil
 	}
 	a.Decision = d
 	w.Events = []Event{decisionEvent(op, EventApprovalDecided, d, now)}
@@ -253,7 +253,7 @@ func (g *Guard) request(v *visit, s *situation, d decision, seq uint64) (*Result
 	if d.frozen {
 		frozen = op.Frozen
 	} else {
-		w.Body = &Body{Arguments: v.Arguments}
+		w.Body = g.bodyOf(v.Tool, op.Key, v.Arguments, nil)
 	}
 	now := time.Now()
 	if old := op.Approval; old != nil && (old.State == ApprovalOpen || old.State == ApprovalApproved) {
@@ -305,8 +305,8 @@ func (g *Guard) carryOn(t *Tool, op *Operation) error {
 	}
 	facts := op.Facts
 	facts.WorkflowVersion = op.Approval.Version // what it is today only a call can tell
-	v := &visit{Call: Call{Tool: t, Arguments: arguments, Facts: facts}, ctx: context.Background(), args: args, frozen: op.Frozen, unasked: true}
-	if v.id, err = t.Deriver.Derive(t.Action(), facts, args); err != nil {
+	v := &visit{Call: Call{Tool: t, Arguments: arguments, Facts: facts}, ctx: context.Background(), args: args, hide: t.Redactor(args), frozen: op.Frozen, unasked: true}
+	if v.id, err = t.deriver.Derive(t.Action(), facts, args); err != nil {
 		return fmt.Errorf("approved operation %s: %w", op.Key, err)
 	}
 	v.entity = t.Entity(args)

@@ -19,11 +19,11 @@ func (g *Guard) dispatch(v *visit, s *situation, d decision, seq uint64) (*fligh
 	case op == nil:
 		op = newOperation(s, v.Tool, d.occurrence)
 		op.Rejected = d.rejected
-		body = &Body{Arguments: arguments}
+		body = g.bodyOf(v.Tool, op.Key, arguments, nil)
 	case !d.frozen:
 		op = op.clone()
 		op.Policy = v.Tool.PolicyHash
-		body = &Body{Arguments: arguments}
+		body = g.bodyOf(v.Tool, op.Key, arguments, nil)
 	default: // out of unknown, or approved: the frozen bytes, whatever the call spelled
 		op = op.clone()
 		frozen, d.digest = op.Frozen, op.Digest
@@ -75,6 +75,7 @@ func (g *Guard) launch(ctx context.Context, t *Tool, op *Operation, w *Write, a 
 		return nil, err
 	}
 	f := newFlight(op, d.Arguments, a.call)
+	f.hide = g.hider(t, d.Arguments)
 	f.until, f.first = a.until, op.doubted() == attempt.N && op.certain() == len(op.Attempts)-1
 	g.mu.Lock()
 	g.flights[op.Key] = f
@@ -202,7 +203,7 @@ func (g *Guard) late(t *Tool, f *flight, r reply, key string) {
 // classify asks the tool's policy what an answer proves.
 func classify(t *Tool, f *flight, r reply, key string) registry.Classification {
 	in := registry.Input{Facts: f.facts, Tool: t.Action(), Answer: &r.answer}
-	if p := &t.Policy; p.DownstreamID != nil || len(p.NotApplied)+len(p.Unknown) > 0 {
+	if p := &t.Policy; p.DownstreamID != nil || len(p.NotApplied)+len(p.Unknown)+len(p.Secret) > 0 {
 		in.Arguments, _ = keyderive.Parse(f.arguments)
 	}
 	return t.ClassifyCall(in, r.err, key)
@@ -250,10 +251,11 @@ func (g *Guard) settling(t *Tool, op *Operation, arguments json.RawMessage, ev e
 	if op.Status == StatusSucceeded && !wasFinal {
 		op.Body, op.BodyUntil = BodyStored, now.Add(retention(t))
 		w.BodyUntil = op.BodyUntil
-		w.Body = &Body{Arguments: arguments}
+		var result json.RawMessage
 		if ev.state == AttemptSucceeded && !t.Policy.Receipt {
-			w.Body.Result = answer.Result
+			result = answer.Result
 		}
+		w.Body = g.bodyOf(t, op.Key, arguments, result)
 	}
 	return w
 }
@@ -380,7 +382,7 @@ func (g *Guard) commit(op *Operation, build func(*Operation) *Write) error {
 		err := g.store.Commit(context.Background(), w)
 		if errors.Is(err, ErrTooLarge) && w.Body != nil {
 			op.Body = BodyNotStored
-			w.Body = &Body{Arguments: w.Body.Arguments}
+			w.Body = w.Body.bare()
 			err = g.store.Commit(context.Background(), w)
 		}
 		if !errors.Is(err, ErrConflict) {

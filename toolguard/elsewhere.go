@@ -53,8 +53,11 @@ func (g *Guard) watch(f *flight) {
 		}
 		f.out = landing{op: op, class: recorded(op, a), recorded: true, seq: g.arrivals.Load()}
 		if f.out.class.Outcome == registry.Succeeded {
-			if body, err := g.store.Body(context.Background(), op.Key); err == nil {
-				f.out.answer.Result = body.Result
+			if body, err := g.body(context.Background(), op.Key); err == nil {
+				g.mu.Lock()
+				t := g.tools[op.Action]
+				g.mu.Unlock()
+				f.out.answer.Result, f.hide = body.Result, g.hider(t, body.Arguments)
 			}
 		}
 		g.rooms.landed(roomOf(op.Effect, op.Facts, op.Action, op.Subject, op.Entity), f)

@@ -25,6 +25,8 @@ var (
 	ErrFormat = errors.New("ledger format")
 	// ErrDamaged: the ledger, or its audit, is less than it was, or cannot be read.
 	ErrDamaged = errors.New("the ledger is damaged")
+	// ErrSealed: secrets cannot be kept or read, because their key is missing or another one.
+	ErrSealed = errors.New("secrets are sealed")
 	// ErrTransition: the operation's status does not allow this.
 	ErrTransition = errors.New("not possible in this status")
 	// ErrForbidden: this person may not decide this.

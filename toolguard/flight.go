@@ -15,6 +15,7 @@ type flight struct {
 	attempt   int
 	arguments json.RawMessage // the frozen bytes
 	facts     keyderive.Facts
+	hide      *registry.Redactor   // the secrets among them; nil: there are none
 	call      Event                // the audit event of the call that started it, but for how it ended
 	done      chan struct{}        // closed when the answer is there
 	input     chan json.RawMessage // what the tool asked for, from the call that continues
@@ -80,6 +81,18 @@ func (f *flight) leave(owner bool) (last, answered bool) {
 	}
 	f.waiters--
 	return f.waiters == 0 && !f.foreign, false
+}
+
+// shown is an answer as a call may see it that did not start the attempt: whole only where both have the same secrets.
+func (f *flight) shown(v *visit, a registry.Answer) registry.Answer {
+	if f.hide.Same(v.hide) {
+		return a
+	}
+	a.Result = f.hide.JSON(a.Result)
+	if a.Error != nil {
+		a.Error = &registry.ProtocolError{Code: a.Error.Code, Message: f.hide.Text(a.Error.Message), Data: f.hide.JSON(a.Error.Data)}
+	}
+	return a
 }
 
 // ask offers the tool's question to whoever waits.

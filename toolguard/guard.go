@@ -20,6 +20,7 @@ type Guard struct {
 	log     *slog.Logger
 	observe bool
 	process string
+	seal    *Seal
 
 	rooms    rooms
 	marks    marks
@@ -44,6 +45,7 @@ type Options struct {
 	Observe bool         // dispatch everything, record what would have been done
 	Log     *slog.Logger // nil: slog.Default
 	Process string       // names this process in attempts; "": a random name
+	Seal    *Seal        // keeps secret arguments; nil: no tool may have some
 	// Alive reports whether the process of that name still lives: its attempts are its own business. nil: no other
 	// process works on the ledger.
 	Alive func(process string) bool
@@ -56,7 +58,7 @@ func Open(ctx context.Context, store Store, o *Options) (*Guard, error) {
 		o = &Options{}
 	}
 	g := &Guard{
-		store: store, log: o.Log, observe: o.Observe, process: o.Process,
+		store: store, log: o.Log, observe: o.Observe, process: o.Process, seal: o.Seal,
 		tools: map[string]*Tool{}, flights: map[string]*flight{}, watched: map[string]*flight{}, timers: map[string]*time.Timer{},
 		doubted: map[string]int{}, sitting: map[string]int{}, looks: map[string]chan struct{}{}, closing: make(chan struct{}),
 	}
@@ -108,6 +110,7 @@ type visit struct {
 	ctx     context.Context
 	args    any
 	id      keyderive.Identity
+	hide    *registry.Redactor // its secrets; nil: its tool has none
 	frozen  string
 	entity  string
 	room    string // names what only one call at a time may decide about
@@ -162,14 +165,19 @@ func (g *Guard) admit(v *visit) *Result {
 	if err != nil && !json.Valid(v.Arguments) {
 		return g.refuse(v, ReasonInvalidArguments, plain(err)) // there is no form in which it could be sent, or observed
 	}
+	v.args = args
+	if v.hide = v.Tool.Redactor(args); v.hide != nil {
+		g.seal.remember(v.hide)
+		if shows(v.hide, &v.Facts) {
+			return refuse(ReasonInvalidArguments, "the value of a secret argument came as a fact of its work too, and those are recorded as they are")
+		}
+	}
 	if v.Tool.Effective == registry.Read {
-		v.args = args
 		return nil // a read goes to its server as it is
 	}
 	if err != nil {
 		return refuse(ReasonInvalidArguments, plain(err))
 	}
-	v.args = args
 	in := registry.Input{Arguments: v.args, Facts: v.Facts, Tool: v.Tool.Action()}
 	if v.Tool.Reads(in) {
 		return nil
@@ -183,11 +191,24 @@ func (g *Guard) admit(v *visit) *Result {
 	if err := v.Tool.Validate(args); err != nil {
 		return refuse(ReasonInvalidArguments, plain(err))
 	}
-	v.id, err = v.Tool.Deriver.Derive(v.Tool.Action(), v.Facts, args)
+	if v.Tool.locked != nil && v.hide != nil {
+		args, _ = keyderive.Parse(v.hide.Arguments(args)) // as the record shows them
+	}
+	v.id, err = v.Tool.deriver.Derive(v.Tool.Action(), v.Facts, args)
 	if err != nil {
 		return refuse(ReasonContextRequired, plain(err))
 	}
-	v.frozen = hashOf(v.Arguments)
+	if _, material := v.id.Key(1); v.hide.Shows(string(material)) {
+		v.id = keyderive.Identity{}
+		return refuse(ReasonInvalidArguments, "the value of a secret argument stands in the target too, and that is recorded as it is")
+	}
+	switch {
+	case v.Tool.locked != nil && g.observe:
+		return g.read(v, &Verdict{Outcome: Blocked, Reason: ReasonStoreUnavailable, Tool: v.Tool.Action()})
+	case v.Tool.locked != nil:
+		return g.locked(v)
+	}
+	v.frozen = g.hash(v.Tool, v.Arguments)
 	v.entity = v.Tool.Entity(args)
 	v.room = roomOf(v.Tool.Effective, v.Facts, v.Tool.Action(), v.id.Subject, v.entity)
 	return nil

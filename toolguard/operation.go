@@ -25,7 +25,7 @@ type Operation struct {
 	Subject    string          `json:"subject"`          // what is acted on, whatever event, request, run or step
 	Entity     string          `json:"entity,omitempty"` // the thing whose state is set
 	Digest     string          `json:"digest"`           // of the material arguments; must not change after dispatch, but in failed
-	Frozen     string          `json:"frozen"`           // hash of all frozen bytes
+	Frozen     string          `json:"frozen"`           // hash of all frozen bytes; an HMAC where there are secrets among them
 	Policy     string          `json:"policy"`           // hash of policy, schema and upstream
 
 	Status     Status        `json:"status"`
@@ -119,10 +119,12 @@ type Decision struct {
 	Attempt int       `json:"attempt"` // the latest attempt at that time
 }
 
-// Body is what an operation carried and got, kept apart from its record.
+// Body is what an operation carried and got, kept apart from its record. Where the tool has secret arguments, Arguments and
+// Result are what may be shown, with (secret) in their place, and Sealed holds both as they were.
 type Body struct {
 	Arguments json.RawMessage `json:"arguments,omitempty"` // the frozen bytes
 	Result    json.RawMessage `json:"result,omitempty"`    // the raw answer
+	Sealed    []byte          `json:"-"`                   // for the guard's eyes: see [Seal]
 }
 
 const (

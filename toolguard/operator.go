@@ -124,7 +124,8 @@ func resolve(op *Operation, body Body, r Resolution, now time.Time) (*Write, err
 		op.become(StatusSucceeded)
 		op.Settled, op.DownstreamID = now, r.DownstreamID
 		op.Body, op.BodyUntil = BodyStored, now.Add(op.Retention)
-		w.Body, w.BodyUntil = &Body{Arguments: body.Arguments, Result: r.Result}, op.BodyUntil
+		w.Body, w.BodyUntil = body.bare(), op.BodyUntil
+		w.Body.Result = r.Result
 	case VerdictNotApplied:
 		for i := range op.Attempts {
 			if a := &op.Attempts[i]; !a.proven() {
@@ -137,7 +138,7 @@ func resolve(op *Operation, body Body, r Resolution, now time.Time) (*Write, err
 		op.become(StatusAbandoned)
 		op.Settled = now
 		op.BodyUntil = now.Add(op.Retention)
-		w.Body, w.BodyUntil = &Body{Arguments: body.Arguments}, op.BodyUntil
+		w.Body, w.BodyUntil = body.bare(), op.BodyUntil
 	}
 	w.Events = []Event{decisionEvent(op, EventResolved, decision, now)}
 	return w, nil

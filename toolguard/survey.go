@@ -117,7 +117,7 @@ func (g *Guard) surveyOthers(v *visit, s *situation, past []keyderive.Identity) 
 			return err
 		}
 		if pointer, shared := v.Tool.Shared(args, v.args); shared && !sameValue(args, v.args) {
-			s.holding = append(s.holding, held{op, pointer})
+			s.holding = append(s.holding, held{op, v.Tool.Cut(pointer)})
 		}
 	}
 	return nil
@@ -133,7 +133,7 @@ func (g *Guard) reread(v *visit, op *Operation, past []keyderive.Identity) (met,
 	case err != nil:
 		return met{}, err
 	}
-	today, err := v.Tool.Deriver.Derive(op.Action, op.Facts, args)
+	today, err := v.Tool.deriver.Derive(op.Action, op.Facts, args)
 	if err != nil || today.Subject != v.id.Subject {
 		return met{}, nil
 	}
@@ -177,7 +177,7 @@ func (g *Guard) operations(ctx context.Context, q Query) (Page, error) {
 
 // arguments reads an operation's frozen bytes and their value. The error wraps ErrNotFound where they are gone.
 func (g *Guard) arguments(ctx context.Context, op *Operation) (json.RawMessage, any, error) {
-	body, err := g.store.Body(context.WithoutCancel(ctx), op.Key)
+	body, err := g.body(ctx, op.Key)
 	if err == nil && body.Arguments == nil {
 		err = ErrNotFound
 	}
@@ -194,7 +194,7 @@ func (g *Guard) arguments(ctx context.Context, op *Operation) (json.RawMessage, 
 // frozen reads the bytes that an operation froze, and makes sure that they are these.
 func (g *Guard) frozen(ctx context.Context, op *Operation) (json.RawMessage, error) {
 	arguments, _, err := g.arguments(ctx, op)
-	if err == nil && hashOf(arguments) != op.Frozen {
+	if err == nil && g.rehash(op.Frozen, arguments) != op.Frozen {
 		err = fmt.Errorf("the arguments of operation %s are not those that were recorded: %w", op.Key, ErrDamaged)
 	}
 	return arguments, err

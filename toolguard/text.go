@@ -125,6 +125,10 @@ func (s *speech) blocked() {
 	case ReasonDenied:
 		s.add("NOT SENT. The operator does not allow %s to be called. Tell the user if it is needed.", tool)
 	case ReasonStoreUnavailable:
+		if what != "" {
+			s.add("NOT SENT. %s is not called, because %s. Nothing happened. Tell the user: whoever runs this has to put the key back.", tool, what)
+			break
+		}
 		s.add("NOT SENT. The record of what was done cannot be written at the moment, and without it %s is not called. Nothing happened. Tell the user.", tool)
 	case ReasonToolUnavailable:
 		s.add("NOT SENT. %s cannot be reached at the moment", tool)

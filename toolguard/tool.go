@@ -17,7 +17,9 @@ type Tool struct {
 	Effective registry.Effect // its effect: never looser than when it was first seen, unless the operator declared it
 	Notes     []string        // what was ignored or changed at registration, one plain sentence each
 
+	deriver *keyderive.Deriver   // the entry's, with what it needs for secrets
 	earlier []*keyderive.Deriver // earlier identity definitions, latest first
+	locked  error                // why its secrets cannot be kept: it is not called
 }
 
 // history is what the ledger keeps of a tool.
@@ -46,6 +48,9 @@ func (g *Guard) Register(ctx context.Context, e *registry.Entry) (*Tool, error) 
 		}
 		t, changed, err := h.register(e)
 		if err != nil {
+			return nil, fmt.Errorf("register %s: %w", e.Action(), err)
+		}
+		if err := g.veil(ctx, t); err != nil {
 			return nil, fmt.Errorf("register %s: %w", e.Action(), err)
 		}
 		if changed {
@@ -166,6 +171,9 @@ func (g *Guard) due(t *Tool, op *Operation) (time.Time, bool) {
 // onItsOwn is what may be done about an operation without a call that asks for it. State-setting tools are sent again by
 // the next call only.
 func (t *Tool) onItsOwn(op *Operation, now time.Time) next {
+	if t.locked != nil {
+		return next{}
+	}
 	switch op.Status {
 	case StatusApproved:
 		return next{stepSend, now}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -28,6 +27,8 @@ type world struct {
 	alive func(process string) bool // nil: there are no other processes
 	tools map[string]*toolguard.Tool
 	specs []registry.Tool
+	seal  *toolguard.Seal // keeps secret arguments; nil: no tool has some
+	log   strings.Builder
 
 	mu       sync.Mutex
 	effects  []string // "tool arguments" of every effect the downstream had
@@ -90,7 +91,7 @@ func (s *seam) Commit(ctx context.Context, wr *toolguard.Write) error {
 func (w *world) open() {
 	w.t.Helper()
 	w.seam = &seam{Store: w.store}
-	g, err := toolguard.Open(context.Background(), w.seam, &toolguard.Options{Alive: w.alive, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	g, err := toolguard.Open(context.Background(), w.seam, &toolguard.Options{Alive: w.alive, Seal: w.seal, Log: slog.New(slog.NewTextHandler(&w.log, nil))})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -207,8 +207,8 @@ func check(w *toolguard.Write) error {
 	switch {
 	case len(w.Token) > 64:
 		return fmt.Errorf("%w: a token of %d bytes", toolguard.ErrTooLarge, len(w.Token))
-	case w.Body != nil && len(w.Body.Arguments)+len(w.Body.Result) > maxBody:
-		return fmt.Errorf("%w: a body of %d bytes", toolguard.ErrTooLarge, len(w.Body.Arguments)+len(w.Body.Result))
+	case w.Body != nil && len(w.Body.Arguments)+len(w.Body.Result)+len(w.Body.Sealed) > maxBody:
+		return fmt.Errorf("%w: a body of %d bytes", toolguard.ErrTooLarge, len(w.Body.Arguments)+len(w.Body.Result)+len(w.Body.Sealed))
 	case len(w.Data) > maxBody:
 		return fmt.Errorf("%w: a document of %d bytes", toolguard.ErrTooLarge, len(w.Data))
 	case w.Operation != nil && w.Operation.Key == "":

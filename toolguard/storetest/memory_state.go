@@ -192,7 +192,7 @@ func cloneEvent(e *toolguard.Event) toolguard.Event {
 }
 
 func cloneBody(b toolguard.Body) toolguard.Body {
-	return toolguard.Body{Arguments: bytes.Clone(b.Arguments), Result: bytes.Clone(b.Result)}
+	return toolguard.Body{Arguments: bytes.Clone(b.Arguments), Result: bytes.Clone(b.Result), Sealed: bytes.Clone(b.Sealed)}
 }
 
 func cloneWrite(w *toolguard.Write) *toolguard.Write {

@@ -333,15 +333,16 @@ var keepTests = map[string]func(*bench){
 		for _, body := range []toolguard.Body{
 			{Arguments: json.RawMessage(`{ "a" : 1.50, "b":"<x>" }`)}, {Arguments: large, Result: json.RawMessage(`{"z":1,"a":2}`)},
 			{Result: json.RawMessage(`null`)}, {Arguments: json.RawMessage(`1`), Result: large}, {},
+			{Arguments: json.RawMessage(`{}`), Result: json.RawMessage(`{}`), Sealed: []byte("\x00\x01\xff")}, {Arguments: json.RawMessage(`1`), Sealed: large},
 		} {
 			b.put(&toolguard.Write{Operation: op, Body: &body})
 			b.store(op) // leaves it
 			got, err := b.Body(context.Background(), "k")
-			if err != nil || !bytes.Equal(got.Arguments, body.Arguments) || !bytes.Equal(got.Result, body.Result) {
+			if err != nil || !bytes.Equal(got.Arguments, body.Arguments) || !bytes.Equal(got.Result, body.Result) || !bytes.Equal(got.Sealed, body.Sealed) {
 				b.Fatalf("%d and %d bytes, %v; want %d and %d", len(got.Arguments), len(got.Result), err, len(body.Arguments), len(body.Result))
 			}
 			b.reopen()
-			if again, err := b.Body(context.Background(), "k"); err != nil || !bytes.Equal(again.Arguments, body.Arguments) || !bytes.Equal(again.Result, body.Result) {
+			if again, err := b.Body(context.Background(), "k"); err != nil || !bytes.Equal(again.Arguments, body.Arguments) || !bytes.Equal(again.Result, body.Result) || !bytes.Equal(again.Sealed, body.Sealed) {
 				b.Fatalf("not the same after reopening: %v", err)
 			}
 		}

@@ -237,6 +237,7 @@ var writeTests = map[string]func(*bench){
 	"too large is refused, and the store goes on": func(b *bench) {
 		large := bytes.Repeat([]byte("x"), 64<<20)
 		b.refuses(&toolguard.Write{Operation: operation("acme", "k"), Body: &toolguard.Body{Result: large}}, toolguard.ErrTooLarge)
+		b.refuses(&toolguard.Write{Operation: operation("acme", "k"), Body: &toolguard.Body{Sealed: large}}, toolguard.ErrTooLarge)
 		b.refuses(&toolguard.Write{Document: "d", Data: large}, toolguard.ErrTooLarge)
 		b.refuses(&toolguard.Write{Token: string(large[:65]), Operation: operation("acme", "k")}, toolguard.ErrTooLarge)
 		if b.get("k") != nil {
