@@ -75,7 +75,8 @@ const (
 	EventApprovalDecided   EventType = "approval_decided" // by a person, or withdrawn, or expired
 	EventResolved          EventType = "resolved"         // a person decided
 	EventRepeatAllowed     EventType = "repeat_allowed"
-	EventConflict          EventType = "conflict" // evidence contradicts a final status
+	EventConflict          EventType = "conflict"      // evidence contradicts a final status
+	EventNotifyFailed      EventType = "notify_failed" // nobody was told of an event, and nobody will be
 )
 
 // Link places the event in its chain, behind the event whose hash is prev, and computes its hash. The first

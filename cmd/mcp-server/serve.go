@@ -151,6 +151,11 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 	if err != nil {
 		return err
 	}
+	notifier, err := notifying(ctx, store, s.config, listener, log)
+	if err != nil {
+		return err
+	}
+	defer notifier.Close()
 	guard, err := toolguard.Open(ctx, store, &toolguard.Options{Observe: s.config.Observe, Log: log, Process: store.Process(), Alive: store.Alive})
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"toolguard.dev/adapters/mcpguard"
+	"toolguard.dev/notify"
 	"toolguard.dev/registry"
 )
 
@@ -38,7 +39,8 @@ type Config struct {
 	Servers       []Server          // in the order of the file; at least one is not disabled, or there are HTTPTools
 	HTTPTools     []*registry.Entry // tools that are requests of their own, with their policies
 	Context       Context
-	Reviewers     []Reviewer // in the order of the file; none: the local user decides
+	Reviewers     []Reviewer        // in the order of the file; none: the local user decides
+	Notify        []notify.Endpoint // who is told of what waits for a person
 
 	defaults registry.Policy
 	rules    []rule
@@ -160,7 +162,7 @@ func (r *reader) config(v value, c *Config) {
 		"tools":      func(v value) { c.rules = r.tools(v) },
 		"http":       func(v value) { c.Listen = r.http(v) },
 		"reviewers":  func(v value) { c.Reviewers = r.reviewers(v) },
-		"notify":     r.later("notification"),
+		"notify":     func(v value) { c.Notify = r.notify(v) },
 	})
 	if v.member("mcpServers") == nil && v.member("httpTools") == nil {
 		r.faultAt(v.line, "mcpServers", "is missing: no server to guard")

@@ -25,7 +25,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 func environment(name string) (string, bool) {
-	value, ok := map[string]string{"SET": "set", "LEDGER": "/var/lib", "BOOKS_TOKEN": "s3cr3t", "GIT_TOKEN": "t"}[name]
+	value, ok := map[string]string{"SET": "set", "LEDGER": "/var/lib", "BOOKS_TOKEN": "s3cr3t", "GIT_TOKEN": "t", "HOOK_SECRET": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}[name]
 	return value, ok
 }
 
@@ -350,6 +350,7 @@ func TestSchemaAgrees(t *testing.T) {
 		"tools.stripe/create_refund.lookup[0].request": {"definitions", "policy", "properties", "lookup", "items", "properties", "request", "properties"},
 		"tools.books/pay_invoice.classify":             {"definitions", "policy", "properties", "classify", "properties"},
 		"tools.books/pay_invoice.downstream_key":       {"definitions", "policy", "properties", "downstream_key", "properties"},
+		"notify[0]":                                    {"properties", "notify", "items", "properties"},
 		"reviewers.dana":                               {"properties", "reviewers", "additionalProperties", "properties"},
 	} {
 		known := r.keys[path]
@@ -361,7 +362,7 @@ func TestSchemaAgrees(t *testing.T) {
 	documented := strings.Fields(`version mode store http listen shutdown operation_tool mcpServers context defaults tools reviewers notify
 		preset tenant workflow source_event request run step session actor call_id workflow_version value env meta header stdio
 		answer_within timeout attempts retention effect reads_when once_per may_differ normalize entity repeat_after approval
-		downstream_key argument window downstream_id lookup token_sha256 roles tenants classify not_applied unknown errors secret result owner
+		downstream_key argument window downstream_id lookup token_sha256 roles tenants classify not_applied unknown errors secret result owner url secret on
 		command args cwd url headers disabled
 		httpTools description input method query json form text request tool arguments applied absent settle`)
 	all := slices.Concat(slices.Collect(maps.Values(r.keys))...)
@@ -400,7 +401,7 @@ func TestSchemaAgrees(t *testing.T) {
 			t.Errorf("%s: %#v", file, err)
 		}
 	}
-	for _, name := range []string{"requests", "unknown", "types", "policies", "later", "reviewers", "http", "listen", "none", "reached"} {
+	for _, name := range []string{"requests", "unknown", "types", "policies", "later", "notify", "reviewers", "http", "listen", "none", "reached"} {
 		if valid("testdata/faults/"+name+".yaml") == nil {
 			t.Errorf("the schema takes faults/%s.yaml", name)
 		}
