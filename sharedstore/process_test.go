@@ -116,7 +116,7 @@ func TestDeadProcessIsSettled(t *testing.T) {
 	s := openWith(t, dir, recovering(dir))
 	c, name := holder(t, dir)
 	w := write("k")
-	w.Open = true
+	w.Open, w.Due = true, true
 	w.Operation.Status, w.Operation.Sent = toolguard.StatusDispatching, 1
 	w.Operation.Attempts = []toolguard.Attempt{{N: 1, Owner: name, State: toolguard.AttemptOpen}}
 	if err := s.Commit(context.Background(), w); err != nil {

@@ -181,10 +181,11 @@ func (op *Operation) holding() bool {
 	return op.Owed()
 }
 
-// due reports whether something may have to be done about the operation without a call that asks for it.
+// due reports whether something may have to be done about the operation without a call that asks for it: its next
+// attempt, a lookup, or what its sender's death means.
 func (op *Operation) due() bool {
 	switch op.Status {
-	case StatusApproved, StatusUnknown, StatusEscalated:
+	case StatusApproved, StatusDispatching, StatusUnknown, StatusEscalated:
 		return true
 	}
 	return false

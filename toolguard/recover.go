@@ -15,7 +15,7 @@ func Recover(ctx context.Context, store Store, alive func(process string) bool) 
 	if alive == nil {
 		alive = func(string) bool { return false }
 	}
-	page, err := store.Operations(ctx, Query{Open: true})
+	page, err := store.Operations(ctx, Query{Open: true, Due: true})
 	if err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}

@@ -132,7 +132,7 @@ func (t *Tool) past(action string, f keyderive.Facts, args any) []keyderive.Iden
 
 // resume looks after what earlier processes left of a tool's operations.
 func (g *Guard) resume(ctx context.Context, t *Tool) {
-	page, err := g.store.Operations(ctx, Query{Open: true, Action: t.Action()})
+	page, err := g.store.Operations(ctx, Query{Open: true, Due: true, Action: t.Action()})
 	if err != nil {
 		g.log.Error("open operations could not be read", "tool", t.Action(), "error", err)
 		return
