@@ -15,6 +15,7 @@ var house = map[string][]string{
 	"toolguard/storetest":   {"keyderive", "registry", "toolguard"},
 	"people":                {"toolguard"},
 	"api":                   {"keyderive", "people", "toolguard"},
+	"console":               {"keyderive", "people", "toolguard"},
 	"badgerstore":           {"toolguard"},
 	"sharedstore":           {"toolguard"},
 	"notify":                {"toolguard"},
@@ -26,7 +27,7 @@ var house = map[string][]string{
 	"adapters/restguard":    {"keyderive", "oncehttp", "registry", "toolguard"},
 	"cmd/mcp-server/config": {"adapters/mcpguard", "adapters/restguard", "keyderive", "notify", "registry"},
 	"cmd/mcp-server/drill":  {"badgerstore", "keyderive", "registry", "toolguard"},
-	"cmd/mcp-server":        {"adapters/mcpguard", "api", "badgerstore", "cmd/mcp-server/config", "cmd/mcp-server/drill", "keyderive", "notify", "people", "registry", "sharedstore", "toolguard"},
+	"cmd/mcp-server":        {"adapters/mcpguard", "api", "badgerstore", "cmd/mcp-server/config", "cmd/mcp-server/drill", "console", "keyderive", "notify", "people", "registry", "sharedstore", "toolguard"},
 	"evals":                 {"registry"},
 	"e2e":                   nil,
 }

@@ -99,7 +99,22 @@ func (d *desk) try(url, token, method, path, body string) (status int, text stri
 // pay calls pay_invoice over HTTP.
 func (d *desk) pay(url, invoice string, amount int) answered {
 	d.Helper()
-	text := d.post(url, "tools/call", "pay_invoice", fmt.Sprintf(`"name":"pay_invoice","arguments":{"invoice_id":%q,"amount":%d},`, invoice, amount))
+	return d.event(url, "", "pay_invoice", fmt.Sprintf(`{"invoice_id":%q,"amount":%d}`, invoice, amount))
+}
+
+// result sends a call and reads its result.
+func (d *desk) result(r *http.Request) answered {
+	d.Helper()
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		d.Fatal(err)
+	}
+	defer answer.Body.Close()
+	all, err := io.ReadAll(answer.Body)
+	if err != nil {
+		d.Fatal(err)
+	}
+	text := string(all)
 	if i := strings.Index(text, "data: "); i >= 0 {
 		text = text[i+6:]
 	}

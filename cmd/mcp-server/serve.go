@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -144,11 +145,7 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 		}
 	}()
 	members := membersOf(s.config.Reviewers)
-	desk, err := forPeople(store, members, log)
-	if err == nil {
-		err = people.Remember(ctx, store, members)
-	}
-	if err != nil {
+	if err := people.Remember(ctx, store, members); err != nil {
 		return err
 	}
 	notifier, err := notifying(ctx, store, s.config, listener, log)
@@ -184,6 +181,10 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 	}
 	if err == nil {
 		err = misfits(ctx, s.config, gateway, log)
+	}
+	var desk http.Handler
+	if err == nil {
+		desk, err = forPeople(store, members, s.config, gateway, log)
 	}
 	end := &ending{in: p.stdin, ended: make(chan struct{})}
 	context.AfterFunc(ctx, end.mark)

@@ -14,9 +14,6 @@ import (
 	"time"
 
 	"toolguard.dev/adapters/mcpguard"
-	"toolguard.dev/api"
-	"toolguard.dev/people"
-	"toolguard.dev/toolguard"
 )
 
 // endpoint is where serve serves.
@@ -85,17 +82,6 @@ func (p *program) clients(ctx context.Context, gateway *mcpguard.Gateway, l net.
 		all = errors.Join(all, err)
 	}
 	return all
-}
-
-// forPeople serves people and their programs beside MCP.
-func forPeople(store toolguard.Store, members []people.Member, log *slog.Logger) (http.Handler, error) {
-	book, err := people.NewBook(members, whoami())
-	if err != nil {
-		return nil, err
-	}
-	mux := http.NewServeMux()
-	mux.Handle(api.Prefix+"/", api.Handler(store, book, log))
-	return mux, nil
 }
 
 // ending reads from the client and knows when that ended.

@@ -1,0 +1,124 @@
+package console
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"toolguard.dev/people"
+)
+
+const (
+	sessionTime = 12 * time.Hour
+	maxSessions = 256
+)
+
+// session is a person who has entered their token; without reviewers, the local user.
+type session struct {
+	account people.Account
+	csrf    string // comes with each form
+	ends    time.Time
+}
+
+// owns reports whether a form is of this session.
+func (s *session) owns(csrf string) bool {
+	return subtle.ConstantTimeCompare([]byte(csrf), []byte(s.csrf)) == 1
+}
+
+// sessions are kept in memory: a new server asks for the token again.
+type sessions struct {
+	local string // the csrf of the local user
+
+	mu sync.Mutex
+	by map[string]*session
+}
+
+func newSessions() *sessions { return &sessions{local: rand.Text(), by: map[string]*session{}} }
+
+// cookieName has the port in it: a browser sends cookies to every port of a host.
+func cookieName(r *http.Request) string {
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+		if _, port, err := net.SplitHostPort(local.String()); err == nil {
+			return "toolguard_" + port
+		}
+	}
+	return "toolguard"
+}
+
+// find is the session of a request; nil where there is none.
+func (s *sessions) find(r *http.Request, book *people.Book) *session {
+	if book.Open() {
+		account, _ := book.Identify("")
+		return &session{account: account, csrf: s.local}
+	}
+	cookie, err := r.Cookie(cookieName(r))
+	if err != nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := s.by[cookie.Value]
+	if found == nil || time.Now().After(found.ends) {
+		delete(s.by, cookie.Value)
+		return nil
+	}
+	return found
+}
+
+// begin begins a session and sets its cookie. Beyond maxSessions the one that ends first is ended.
+func (s *sessions) begin(w http.ResponseWriter, r *http.Request, account people.Account) {
+	id := rand.Text()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.by) >= maxSessions {
+		first := ""
+		for id, other := range s.by {
+			if first == "" || other.ends.Before(s.by[first].ends) {
+				first = id
+			}
+		}
+		delete(s.by, first)
+	}
+	s.by[id] = &session{account: account, csrf: rand.Text(), ends: time.Now().Add(sessionTime)}
+	http.SetCookie(w, &http.Cookie{Name: cookieName(r), Value: id, Path: "/", MaxAge: int(sessionTime.Seconds()), HttpOnly: true, SameSite: http.SameSiteStrictMode})
+}
+
+func (s *sessions) end(w http.ResponseWriter, r *http.Request) {
+	if cookie, err := r.Cookie(cookieName(r)); err == nil {
+		s.mu.Lock()
+		delete(s.by, cookie.Value)
+		s.mu.Unlock()
+	}
+	http.SetCookie(w, &http.Cookie{Name: cookieName(r), Path: "/", MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+}
+
+// login asks for a token.
+func (v *visit) login() error {
+	if v.session != nil {
+		http.Redirect(v.w, v.r, "/", http.StatusSeeOther)
+		return nil
+	}
+	v.show(http.StatusOK, "login", "Who are you?", "")
+	return nil
+}
+
+// enter takes a token.
+func (v *visit) enter() error {
+	account, err := v.book.Identify(v.r.PostFormValue("token"))
+	if err != nil {
+		v.show(http.StatusUnauthorized, "login", "Who are you?", "That is nobody's token.")
+		return nil
+	}
+	v.sessions.begin(v.w, v.r, account)
+	http.Redirect(v.w, v.r, "/", http.StatusSeeOther)
+	return nil
+}
+
+func (v *visit) logout() error {
+	v.sessions.end(v.w, v.r)
+	http.Redirect(v.w, v.r, "/login", http.StatusSeeOther)
+	return nil
+}
