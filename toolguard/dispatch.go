@@ -372,9 +372,7 @@ func (l *landing) gets(owner bool) (Outcome, Reason) {
 // commit writes what build makes of op, and of the stored record where somebody else wrote it meanwhile. op is left
 // as it was written. A body that the store does not take costs only the body.
 func (g *Guard) commit(op *Operation, build func(*Operation) *Write) error {
-	base := op.clone()
 	for {
-		*op = *base.clone()
 		w := build(op)
 		if w == nil {
 			return nil
@@ -388,9 +386,11 @@ func (g *Guard) commit(op *Operation, build func(*Operation) *Write) error {
 		if !errors.Is(err, ErrConflict) {
 			return err
 		}
-		if base, err = g.load(op.Key); err != nil {
+		stored, err := g.load(op.Key)
+		if err != nil {
 			return err
 		}
+		*op = *stored
 	}
 }
 
