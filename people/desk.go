@@ -156,7 +156,7 @@ func (d *Desk) Body(ctx context.Context, key string) (toolguard.Body, error) {
 type Request struct {
 	*toolguard.Approval
 	Operation *toolguard.Operation
-	Arguments json.RawMessage // exactly the frozen bytes; nil where they are not kept any more
+	Arguments json.RawMessage // exactly the frozen bytes, but for secrets; nil where they are not kept any more
 }
 
 // Requests lists the latest request of each operation that has one, where it stands in a state; "" for any.

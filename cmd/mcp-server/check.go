@@ -23,6 +23,7 @@ type checked struct {
 	Servers   []checkedServer `json:"servers"`
 	Tools     []finding       `json:"tools"`
 	Weak      []string        `json:"weak,omitempty"`     // whatever the tool
+	Sealing   []string        `json:"sealing,omitempty"`  // how secret arguments are kept, and from whom not
 	Faults    []string        `json:"faults,omitempty"`   // of the configuration
 	Warnings  []string        `json:"warnings,omitempty"` // of the configuration
 
@@ -116,6 +117,9 @@ func inspect(cfg *config.Config, offers []offer) *checked {
 			r.Tools = append(r.Tools, f)
 		}
 	}
+	if slices.ContainsFunc(r.Tools, func(f finding) bool { return len(f.Secret) > 0 }) {
+		r.Sealing = sealing
+	}
 	r.Warnings = append(r.Warnings, nameWarnings(cfg, offers)...)
 	for _, f := range cfg.Unused(actions, func(server string) bool { return down[server] }) {
 		if f.Exact {
@@ -195,6 +199,12 @@ func (r *checked) print(w io.Writer) error {
 			out = append(out, "repeats downstream: "+f.RejectsRepeats.Answer+", "+f.RejectsRepeats.Why)
 		}
 		return out
+	})
+	r.explain(w, "Secrets", r.Sealing, func(f finding) []string {
+		if len(f.Secret) == 0 {
+			return nil
+		}
+		return []string{"secret: " + listed(f.Secret)}
 	})
 	r.explain(w, "Weak", r.Weak, func(f finding) []string { return f.Weak })
 	r.explain(w, "Cannot be guarded", nil, func(f finding) []string {

@@ -28,13 +28,14 @@ type finding struct {
 	StableKey      answer          `json:"stable_key,omitzero"`      // on every attempt?
 	RejectsRepeats answer          `json:"rejects_repeats,omitzero"` // does the downstream?
 	Recorded       answer          `json:"recorded,omitzero"`        // is there a record of each retry?
+	Secret         []string        `json:"secret,omitempty"`         // arguments that are never shown
 	Weak           []string        `json:"weak,omitempty"`
 	Error          string          `json:"error,omitempty"` // why it cannot be guarded
 }
 
 // examine says what a tool's policy comes to.
 func examine(e *registry.Entry, c config.Context) finding {
-	f := finding{Tool: e.Action(), Effect: e.Effect, Source: e.EffectSource}
+	f := finding{Tool: e.Action(), Effect: e.Effect, Source: e.EffectSource, Secret: e.Policy.Secret}
 	switch e.Effect {
 	case registry.Read:
 		f.SameCall = "reads pass through"

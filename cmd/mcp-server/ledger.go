@@ -18,8 +18,9 @@ import (
 )
 
 // openLedger opens the ledger to serve from, together with the other processes that do, and makes one where nothing is in
-// the way. undo takes back, once the ledger is closed, one that was made and that nobody else has joined; nil: it was there.
-func (p *program) openLedger(ctx context.Context, dir string) (store *sharedstore.Store, undo func() error, err error) {
+// the way. undo takes back, once the ledger is closed, one that was made and that nobody else has joined, with files that were
+// made beside it; nil: it was there.
+func (p *program) openLedger(ctx context.Context, dir string) (store *sharedstore.Store, undo func(files ...string) error, err error) {
 	if badgerstore.Foreign(dir) {
 		return nil, nil, usage{fmt.Errorf("%s is no ledger, and not empty: name another folder with --data%s", dir, below(dir))}
 	}
@@ -28,8 +29,16 @@ func (p *program) openLedger(ctx context.Context, dir string) (store *sharedstor
 	if store, err = p.share(ctx, dir); err != nil || !made {
 		return store, nil, err
 	}
-	return store, func() error {
-		err := badgerstore.Discard(dir, store.Vanish)
+	return store, func(files ...string) error {
+		err := badgerstore.Discard(dir, func() bool {
+			if !store.Vanish() {
+				return false
+			}
+			for _, name := range files {
+				_ = os.Remove(filepath.Join(dir, name))
+			}
+			return true
+		})
 		if errors.Is(missing, fs.ErrNotExist) {
 			_ = os.Remove(dir) // not if anything else came into it
 		}

@@ -136,14 +136,25 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 	if err != nil {
 		return err
 	}
-	serving := false
+	serving, beside := false, []string(nil)
 	defer func() {
 		unused := undo != nil && !serving && isEmpty(store)
 		err = errors.Join(err, store.Close())
 		if unused {
-			err = errors.Join(err, undo())
+			err = errors.Join(err, undo(beside...))
 		}
 	}()
+	seal, made, err := sealOf(ctx, store, s.ledger, s.config.Secrets())
+	if made {
+		beside = append(beside, keyFile)
+		log.Info("new key for secrets; keep a copy of it apart from those of the ledger", "file", filepath.Join(s.ledger, keyFile))
+	}
+	if err != nil {
+		return err
+	}
+	if seal != nil {
+		log = slog.New(seal.Handler(log.Handler()))
+	}
 	members := membersOf(s.config.Reviewers)
 	if err := people.Remember(ctx, store, members); err != nil {
 		return err
@@ -153,7 +164,7 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 		return err
 	}
 	defer notifier.Close()
-	guard, err := toolguard.Open(ctx, store, &toolguard.Options{Observe: s.config.Observe, Log: log, Process: store.Process(), Alive: store.Alive})
+	guard, err := toolguard.Open(ctx, store, &toolguard.Options{Observe: s.config.Observe, Log: log, Process: store.Process(), Alive: store.Alive, Seal: seal})
 	if err != nil {
 		return err
 	}

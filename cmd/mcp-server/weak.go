@@ -51,6 +51,14 @@ func contextWeak(cfg *config.Config) []string {
 	return out
 }
 
+// sealing says how secret arguments are kept, and what that does not protect against.
+var sealing = []string{
+	"Secret arguments are never written in clear to the ledger, the audit, logs or errors. They are kept only sealed (AES-256-GCM), with the key in " + keyFile + " (mode 0600) in the ledger's folder, and hidden wherever the tool's answer repeats them.",
+	"A lost key file cannot be made again: tools with secrets are not called without it. Keep a copy, but not with the copies of the ledger.",
+	"Sealing does not protect against whoever can read the ledger's folder as this user, or has a backup that holds both the ledger and the key; against the server that is called, which gets the secret and may keep or log it; against whoever can read this program's memory; and not against the model and its client, whose own transcript has what they sent, and the tool's own answer.",
+	"It hides a secret of fewer than 4 characters only in its own place, one of fewer than 8 only where it stands as a word of its own, and no secret that the tool repeats in a form of its own, such as encrypted, reversed or spelled out. What a person types into a note or a result is recorded as it is, and so is what was recorded before the secret was declared.",
+}
+
 // shownName is how clients see a tool.
 func shownName(t registry.Tool, servers int) string {
 	if servers > 1 {

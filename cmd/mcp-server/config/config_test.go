@@ -401,7 +401,7 @@ func TestSchemaAgrees(t *testing.T) {
 			t.Errorf("%s: %#v", file, err)
 		}
 	}
-	for _, name := range []string{"requests", "unknown", "types", "policies", "later", "notify", "reviewers", "http", "listen", "none", "reached"} {
+	for _, name := range []string{"requests", "unknown", "types", "policies", "notify", "reviewers", "http", "listen", "none", "reached"} {
 		if valid("testdata/faults/"+name+".yaml") == nil {
 			t.Errorf("the schema takes faults/%s.yaml", name)
 		}

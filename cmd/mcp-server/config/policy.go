@@ -105,7 +105,9 @@ func (r *reader) policy(v value, ru *rule) {
 		},
 		"approval": p.approval,
 		"lookup":   p.lookups,
-		"secret":   r.later("secret"),
+		"secret": func(v value) {
+			p.pointers("secret", v, func(pol *registry.Policy, list []string) { pol.Secret = list })
+		},
 	}
 	p.limits(known)
 	r.object(v, known)
@@ -449,6 +451,15 @@ func (p policyReader) contradictions() {
 	for _, t := range p.rule.set["may_differ"].terms {
 		if slices.Contains(texts(once), t.text) {
 			p.faultAt(t.line, t.path, "%s is in once_per too: it cannot both identify the operation and differ", t.text)
+		}
+	}
+	for _, t := range p.rule.set["secret"].terms {
+		for _, where := range []string{"once_per", "entity", "downstream_key"} {
+			for _, o := range p.rule.set[where].terms {
+				if strings.HasPrefix(o.text, "/") && keyderive.Overlap(t.text, o.text) {
+					p.faultAt(t.line, t.path, "%s has %s: what identifies a call is recorded as it is, so it cannot be secret", where, o.text)
+				}
+			}
 		}
 	}
 	for _, t := range p.rule.set["downstream_key"].terms {

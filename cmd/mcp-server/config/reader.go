@@ -51,13 +51,6 @@ func index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]
 // fields says what is done with each known member of a mapping.
 type fields map[string]func(value)
 
-// later marks a member that this version refuses.
-func (r *reader) later(what string) func(value) {
-	return func(v value) { r.fault(v, "%s", later(what)) }
-}
-
-func later(what string) string { return what + " is not supported yet by this version; remove it" }
-
 // object reads a mapping with known members; nothing at all counts as an empty one.
 func (r *reader) object(v value, known fields) {
 	names := slices.Sorted(maps.Keys(known))

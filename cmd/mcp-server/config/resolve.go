@@ -40,6 +40,11 @@ func (c *Config) settings(server, tool string) map[string]setting {
 	return out
 }
 
+// Secrets tells whether any tool may have secret arguments.
+func (c *Config) Secrets() bool {
+	return slices.ContainsFunc(c.rules, func(r rule) bool { _, ok := r.set["secret"]; return ok })
+}
+
 // matching lists the rules for a tool, the most exact first.
 func (c *Config) matching(server, tool string) []rule {
 	var out []rule
@@ -218,7 +223,7 @@ func (c *Config) Names(server string) bool {
 // Idle lists the policy keys that are declared for a tool and have no use with its effect. What a pattern says of many
 // tools counts only where it says the effect too.
 func (c *Config) Idle(server, tool string, effect registry.Effect) []string {
-	useful := map[registry.Effect][]string{registry.Read: {"effect", "owner", "answer_within", "timeout"}, registry.Deny: {"effect", "owner"}}[effect]
+	useful := map[registry.Effect][]string{registry.Read: {"effect", "owner", "answer_within", "timeout", "secret"}, registry.Deny: {"effect", "owner"}}[effect]
 	if useful == nil {
 		return nil
 	}

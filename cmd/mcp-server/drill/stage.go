@@ -3,6 +3,7 @@ package drill
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,6 +33,7 @@ type stage struct {
 	other   *registry.Entry // another write of the same server
 
 	dir     string
+	seal    *toolguard.Seal // of secrets, as long as the drill
 	store   *badgerstore.Store
 	guard   *toolguard.Guard
 	tool    *toolguard.Tool
@@ -69,6 +71,9 @@ func newStage(ctx context.Context, s *Subject) (*stage, error) {
 		return st.down.handle(ctx, d)
 	}
 	var err error
+	if st.seal, err = toolguard.NewSeal([]byte(rand.Text() + rand.Text())[:toolguard.SealKeySize]); err != nil {
+		return nil, err
+	}
 	if st.entry, err = registry.Compile(t); err != nil {
 		return nil, err
 	}
@@ -93,7 +98,7 @@ func (st *stage) open(ctx context.Context) error {
 		return err
 	}
 	st.process++
-	st.guard, err = toolguard.Open(ctx, st.store, &toolguard.Options{Observe: st.subject.Observe, Log: st.log, Process: fmt.Sprintf("drill-%d", st.process)})
+	st.guard, err = toolguard.Open(ctx, st.store, &toolguard.Options{Observe: st.subject.Observe, Log: st.log, Process: fmt.Sprintf("drill-%d", st.process), Seal: st.seal})
 	if err != nil {
 		return err
 	}
