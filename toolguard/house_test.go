@@ -19,6 +19,7 @@ var house = map[string][]string{
 	"badgerstore":           {"toolguard"},
 	"sharedstore":           {"toolguard"},
 	"notify":                {"toolguard"},
+	"telemetry":             {"registry", "toolguard"},
 	"oncehttp":              {"registry"},
 	"adapters/eventguard":   {"keyderive", "toolguard"},
 	"adapters/goguard":      {"keyderive", "registry", "toolguard"},
@@ -27,7 +28,7 @@ var house = map[string][]string{
 	"adapters/restguard":    {"keyderive", "oncehttp", "registry", "toolguard"},
 	"cmd/mcp-server/config": {"adapters/mcpguard", "adapters/restguard", "keyderive", "notify", "registry"},
 	"cmd/mcp-server/drill":  {"badgerstore", "keyderive", "registry", "toolguard"},
-	"cmd/mcp-server":        {"adapters/mcpguard", "api", "badgerstore", "cmd/mcp-server/config", "cmd/mcp-server/drill", "console", "keyderive", "notify", "people", "registry", "sharedstore", "toolguard"},
+	"cmd/mcp-server":        {"adapters/mcpguard", "api", "badgerstore", "cmd/mcp-server/config", "cmd/mcp-server/drill", "console", "keyderive", "notify", "people", "registry", "sharedstore", "telemetry", "toolguard"},
 	"evals":                 {"registry"},
 	"e2e":                   nil,
 }

@@ -18,6 +18,7 @@ import (
 	"toolguard.dev/cmd/mcp-server/config"
 	"toolguard.dev/people"
 	"toolguard.dev/registry"
+	"toolguard.dev/telemetry"
 	"toolguard.dev/toolguard"
 )
 
@@ -164,7 +165,12 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 		return err
 	}
 	defer notifier.Close()
-	guard, err := toolguard.Open(ctx, store, &toolguard.Options{Observe: s.config.Observe, Log: log, Process: store.Process(), Alive: store.Alive, Seal: seal})
+	metrics := telemetry.NewMetrics(version())
+	ledger := toolguard.Store(store)
+	if listener != nil {
+		ledger = metrics.Store(store)
+	}
+	guard, err := toolguard.Open(ctx, ledger, &toolguard.Options{Observe: s.config.Observe, Log: log, Process: store.Process(), Alive: store.Alive, Seal: seal})
 	if err != nil {
 		return err
 	}
@@ -195,7 +201,7 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 	}
 	var desk http.Handler
 	if err == nil {
-		desk, err = forPeople(store, members, s.config, gateway, log)
+		desk, err = forPeople(ledger, members, s.config, gateway, metrics, log)
 	}
 	end := &ending{in: p.stdin, ended: make(chan struct{})}
 	context.AfterFunc(ctx, end.mark)

@@ -12,11 +12,12 @@ import (
 	"toolguard.dev/console"
 	"toolguard.dev/people"
 	"toolguard.dev/registry"
+	"toolguard.dev/telemetry"
 	"toolguard.dev/toolguard"
 )
 
 // forPeople serves people and their programs beside MCP: the console at / and the API.
-func forPeople(store toolguard.Store, members []people.Member, cfg *config.Config, gateway *mcpguard.Gateway, log *slog.Logger) (http.Handler, error) {
+func forPeople(store toolguard.Store, members []people.Member, cfg *config.Config, gateway *mcpguard.Gateway, metrics *telemetry.Metrics, log *slog.Logger) (http.Handler, error) {
 	book, err := people.NewBook(members, whoami())
 	if err != nil {
 		return nil, err
@@ -27,6 +28,7 @@ func forPeople(store toolguard.Store, members []people.Member, cfg *config.Confi
 	}
 	mux := http.NewServeMux()
 	mux.Handle(api.Prefix+"/", api.Handler(store, book, log))
+	mux.Handle("GET /metrics", metrics.Handler(store))
 	mux.Handle("/", pages)
 	return mux, nil
 }
