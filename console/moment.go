@@ -93,7 +93,7 @@ func momentOf(e *toolguard.Event, now time.Time) moment {
 	case toolguard.EventConflict:
 		m.Title, m.Kind = "Evidence contradicts how it was settled", "bad"
 	default:
-		m.Title = string(e.Type)
+		m.Title = strings.ReplaceAll(string(e.Type), "_", " ")
 	}
 	if e.Type == toolguard.EventCall || e.Type == toolguard.EventApprovalRequested {
 		say("actor", e.Actor)
