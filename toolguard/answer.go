@@ -367,7 +367,7 @@ func eventOf(op *Operation, typ EventType, now time.Time) Event {
 // plain is an error's text without the sentinel's name in front.
 func plain(err error) string {
 	text := err.Error()
-	for _, sentinel := range []error{registry.ErrArguments, registry.ErrNotSent, registry.ErrNotApplied, keyderive.ErrJSON} {
+	for _, sentinel := range []error{registry.ErrArguments, registry.ErrNotSent, registry.ErrNotApplied, keyderive.ErrJSON, keyderive.ErrFactMissing, keyderive.ErrTargetMissing} {
 		text = strings.TrimPrefix(text, sentinel.Error()+": ")
 	}
 	return text

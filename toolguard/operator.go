@@ -101,12 +101,12 @@ func decideOn(ctx context.Context, store Store, key string, by Person, occurrenc
 func resolve(op *Operation, body Body, r Resolution, now time.Time) (*Write, error) {
 	if op.Resolved != nil && op.Resolved.Verdict == r.Verdict && op.Resolved.Attempt == op.Sent && op.Status != StatusUnknown && op.Status != StatusEscalated {
 		if r.Result != nil && !bytes.Equal(r.Result, body.Result) || r.DownstreamID != "" && r.DownstreamID != op.DownstreamID {
-			return nil, fmt.Errorf("operation %s was decided already, with another result: %w", op.Key, ErrTransition)
+			return nil, fmt.Errorf("operation %s was decided already, with another result or name, and that stays: %w", op.Key, ErrTransition)
 		}
 		return nil, nil
 	}
 	if op.Status != StatusUnknown && op.Status != StatusEscalated {
-		return nil, fmt.Errorf("operation %s is %s, there is nothing to decide: %w", op.Key, op.Status, ErrTransition)
+		return nil, op.undecided()
 	}
 	decision := &Decision{Verdict: r.Verdict, By: r.By.Name, Note: r.Note, At: now.UTC(), Weak: !r.By.Proven, Attempt: op.Sent}
 	w := &Write{}
@@ -179,10 +179,24 @@ func repeat(op *Operation, r RepeatOrder, now time.Time) (*Write, error) {
 		}
 		op.Allowed = decision
 		return &Write{Events: []Event{decisionEvent(op, EventRepeatAllowed, decision, now)}}, nil
-	case StatusFailed:
-		return nil, fmt.Errorf("operation %s failed, nothing happened: the next call of the agent sends it: %w", op.Key, ErrTransition)
 	}
-	return nil, fmt.Errorf("operation %s is %s: %w", op.Key, op.Status, ErrTransition)
+	return nil, op.undecided()
+}
+
+// undecided says why a person can decide nothing about an operation in its status, and what there is to do.
+func (op *Operation) undecided() error {
+	what := "it can only be allowed to be done once more, by an order to repeat it"
+	switch op.Status {
+	case StatusAwaitingApproval:
+		what = "approve or reject the request for it"
+	case StatusApproved:
+		what = "the server that serves the tool sends it by itself"
+	case StatusDispatching:
+		what = "its answer may still come; look again when the attempt has ended"
+	case StatusFailed:
+		what = "nothing happened, and the next call of the agent sends it"
+	}
+	return fmt.Errorf("operation %s is %s: %s: %w", op.Key, op.Status, what, ErrTransition)
 }
 
 // order makes a decision the warrant to send the frozen bytes again, with a new budget.

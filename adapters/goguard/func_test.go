@@ -152,6 +152,21 @@ func TestIntegersHoweverSpelled(t *testing.T) {
 	}
 }
 
+// What is missing is named, without the words of a library.
+func TestWhatIsMissing(t *testing.T) {
+	for missing, once := range map[string]string{"source_event is not known": "source_event", "/name": "/name"} {
+		f, err := goguard.New(newGuard(t), registry.Tool{Server: "shop", Name: "make", Policy: registry.Policy{OncePer: []string{once}}},
+			func(context.Context, thing) (int, error) { return 1, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, verdict, err := f.Call(t.Context(), thing{})
+		if verdict.Reason != toolguard.ReasonContextRequired || err == nil || !strings.Contains(err.Error(), "did not come with this call: "+missing+". ") {
+			t.Errorf("%s: %+v, %v", once, verdict, err)
+		}
+	}
+}
+
 func TestUnfitFunctions(t *testing.T) {
 	g, tool := newGuard(t), registry.Tool{Server: "shop", Name: "make"}
 	if _, err := goguard.New[thing, string](g, tool, nil); err == nil {

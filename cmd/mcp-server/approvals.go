@@ -126,7 +126,11 @@ func (p *program) printRequest(r people.Request) error {
 	if r.State != toolguard.ApprovalOpen {
 		until = string(r.State)
 	}
-	rows := [][]string{{"id", r.ID}, {"tool", op.Action}, {"asked", fmt.Sprintf("%s by %s; %s", stamp(r.Requested), dash(strings.Join(r.Requesters, ", ")), until)}}
+	asked := stamp(r.Requested)
+	if len(r.Requesters) > 0 {
+		asked += " by " + strings.Join(r.Requesters, ", ")
+	}
+	rows := [][]string{{"id", r.ID}, {"tool", op.Action}, {"asked", asked + "; " + until}}
 	for _, row := range [][2]string{{"tenant", op.Facts.Tenant}, {"workflow", op.Facts.Workflow}, {"event", op.Facts.SourceEvent}, {"run", op.Facts.Run}, {"reviewers", strings.Join(r.Reviewers, ", ")}} {
 		if row[1] != "" && row[1] != "default" {
 			rows = append(rows, row[:])
@@ -204,6 +208,9 @@ func (p *program) decideApproval(ctx context.Context, s toolguard.Store, id stri
 		v.ID = op.Key + "." + n
 	}
 	op, err := desk.Decide(ctx, v)
+	if errors.Is(err, toolguard.ErrNotFound) {
+		return fmt.Errorf("%w; approvals list shows the IDs", err)
+	}
 	if err != nil {
 		return err
 	}

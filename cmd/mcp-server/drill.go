@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
+	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -134,30 +135,42 @@ func (d *drilled) rehearse(ctx context.Context, cfg *config.Config, all []drill.
 
 // progress shows on a terminal how far the drill is; elsewhere nothing.
 func (p *program) progress() func(done, all int, tool string) {
-	f, ok := p.stderr.(*os.File)
-	if ok {
-		info, err := f.Stat()
-		ok = err == nil && info.Mode()&os.ModeCharDevice != 0
-	}
-	if !ok {
+	if !isTerminal(p.stderr) {
 		return func(int, int, string) {}
 	}
 	return func(done, all int, tool string) {
 		const clear = "\r\x1b[K"
 		if all == 0 {
-			fmt.Fprint(f, clear)
+			fmt.Fprint(p.stderr, clear)
 			return
 		}
-		fmt.Fprintf(f, "%srehearsal %d of %d: %s", clear, done, all, short(tool, 50))
+		fmt.Fprintf(p.stderr, "%srehearsal %d of %d: %s", clear, done, all, short(tool, 50))
 	}
+}
+
+// alike puts together the tools of which there is the same to say, in their order.
+func alike(tools []rehearsedOne) [][]rehearsedOne {
+	var out [][]rehearsedOne
+	for _, t := range tools {
+		i := slices.IndexFunc(out, func(same []rehearsedOne) bool { return reflect.DeepEqual(same[0].Rehearsals, t.Rehearsals) })
+		if i < 0 {
+			out = append(out, []rehearsedOne{t})
+			continue
+		}
+		out[i] = append(out[i], t)
+	}
+	return out
 }
 
 func (d *drilled) print(w io.Writer) error {
 	fmt.Fprintf(w, "configuration  %s\nmode           %s\n", printable(d.Config), d.Mode)
 	fmt.Fprintln(w, "Nothing was sent to any server: each call met the real policy, a scratch ledger, and a stand-in that counts what it does.")
-	for _, t := range d.Tools {
-		fmt.Fprintf(w, "\n%s  %s\n", printable(t.Tool), short(string(t.Arguments), 300))
-		for _, r := range t.Rehearsals {
+	for _, same := range alike(d.Tools) {
+		fmt.Fprintln(w)
+		for _, t := range same {
+			fmt.Fprintf(w, "%s  %s\n", printable(t.Tool), short(string(t.Arguments), 300))
+		}
+		for _, r := range same[0].Rehearsals {
 			fmt.Fprintf(w, "  %-15s%s\n%17s%s\n", r.Result, r.Name, "", folded(r.Why, fmt.Sprintf("%17s", "")))
 			for _, weak := range r.Weak {
 				fmt.Fprintf(w, "%17sweak: %s\n", "", folded(weak, fmt.Sprintf("%23s", "")))

@@ -35,6 +35,20 @@ func TestDrill(t *testing.T) {
 	}
 }
 
+// Tools of which there is the same to say stand together, however many they are.
+func TestDrillSaysItOnce(t *testing.T) {
+	d := newDesk(t)
+	d.write("toolguard.yaml", strings.Replace(drilledOffice, "  office/pay_invoice:", "  office/send_mail: {effect: idempotent}\n  office/create_ticket: {effect: idempotent}\n  office/pay_invoice:", 1))
+	out := d.good("check", "--drill")
+	ticket, mail := strings.Index(out, "\noffice/create_ticket  {"), strings.Index(out, "\noffice/send_mail  {")
+	if ticket < 0 || mail < 0 || strings.Count(out, "the same event twice") != 2 || strings.Count(out[min(ticket, mail)+1:max(ticket, mail)], "\n") != 0 {
+		t.Errorf("%s", out)
+	}
+	if !strings.HasSuffix(out, "\n8 passed, 0 FAILED, 7 not applicable, which is no pass.\n") {
+		t.Errorf("%s", out)
+	}
+}
+
 func TestDrillFails(t *testing.T) {
 	d := newDesk(t)
 	d.write("toolguard.yaml", strings.Replace(strings.Replace(drilledOffice, "once_per: [source_event, /invoice_id], may_differ: [/memo], ", "", 1),

@@ -64,6 +64,9 @@ func verdict(err error) (code int, lines []string) {
 	if s, ok := errors.AsType[said](err); ok {
 		return s.code, nil
 	}
+	if errors.Is(err, syscall.EPIPE) { // whoever read the output, head(1) say, has seen enough
+		return exitFailed, nil
+	}
 	if faults, ok := errors.AsType[config.Faults](err); ok {
 		return exitUsage, strings.Split(faults.Error(), "\n")
 	}

@@ -193,3 +193,47 @@ func lines(s string) []string {
 	}
 	return strings.Split(s, "\n")
 }
+
+// A reader that has seen enough, such as head(1), is no fault to tell of.
+func TestOutputCutOff(t *testing.T) {
+	d := newDesk(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	defer w.Close()
+	cmd := d.command("version")
+	var errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = w, &errs
+	if err := cmd.Run(); err == nil || errs.Len() > 0 {
+		t.Errorf("%v, %q", err, errs.String())
+	}
+}
+
+func TestIsTerminal(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	for _, stream := range []any{r, null, strings.NewReader("")} {
+		if isTerminal(stream) {
+			t.Errorf("%T is taken for a terminal", stream)
+		}
+	}
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("there are no terminals here:", err)
+	}
+	defer terminal.Close()
+	if !isTerminal(terminal) {
+		t.Error("a terminal is not known for one")
+	}
+}

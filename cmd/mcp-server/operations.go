@@ -100,11 +100,15 @@ func (p *program) listOperations(ctx context.Context, store toolguard.Store, f f
 		return err
 	}
 	rows := [][]string{{"KEY", "TOOL", "STATUS", "OCCURRENCE", "ATTEMPTS", "RECORDED", "TENANT", "EVENT", "RUN", "NEEDS"}}
-	waiting := 0
+	approvals, decisions := 0, 0
 	for _, op := range found {
 		need := needs(op)
-		if need != "" {
-			waiting++
+		switch need {
+		case "":
+		case needsApproval:
+			approvals++
+		default:
+			decisions++
 		}
 		rows = append(rows, []string{op.Key, op.Action, string(op.Status), fmt.Sprint(op.Occurrence), fmt.Sprint(op.Sent),
 			stamp(op.Created), op.Facts.Tenant, dash(op.Facts.SourceEvent), dash(op.Facts.Run), dash(need)})
@@ -115,11 +119,16 @@ func (p *program) listOperations(ctx context.Context, store toolguard.Store, f f
 	if more {
 		fmt.Fprintf(p.stdout, "only the latest %d are shown: --limit shows more\n", f.limit)
 	}
-	if waiting > 0 {
-		fmt.Fprintf(p.stdout, "%d of them wait for a person: ops show KEY, then ops resolve KEY\n", waiting)
+	if approvals > 0 {
+		fmt.Fprintf(p.stdout, "%d of them wait for an approval: approvals list, then approvals approve ID or reject ID\n", approvals)
+	}
+	if decisions > 0 {
+		fmt.Fprintf(p.stdout, "%d of them wait for a person: ops show KEY, then ops resolve KEY\n", decisions)
 	}
 	return nil
 }
+
+const needsApproval = "an approval"
 
 // needs says what an operation needs from a person; "" for nothing.
 func needs(op *toolguard.Operation) string {
@@ -129,7 +138,7 @@ func needs(op *toolguard.Operation) string {
 	case op.Status == toolguard.StatusEscalated && op.Ordered != nil:
 		return "" // a person has ordered it to be sent again
 	case op.Status == toolguard.StatusAwaitingApproval && op.Approval.Stands(time.Now()) == toolguard.ApprovalOpen:
-		return "an approval"
+		return needsApproval
 	case op.Status == toolguard.StatusEscalated:
 		return "a decision"
 	}

@@ -130,7 +130,7 @@ func TestOpsResolveApplied(t *testing.T) {
 		t.Errorf("another downstream id: exit %d, %s%s", code, out, errs)
 	}
 	_, errs, code := d.run("ops", "resolve", key, "--verdict", "abandoned", "--data", "ledger")
-	if code != 1 || !strings.Contains(errs, "not possible in this status") || len(lines(errs)) != 1 {
+	if code != 1 || !strings.Contains(errs, "is succeeded: it can only be allowed to be done once more") || !strings.Contains(errs, "not possible in this status") || len(lines(errs)) != 1 {
 		t.Errorf("a second verdict: exit %d, %s", code, errs)
 	}
 	c := d.office("")

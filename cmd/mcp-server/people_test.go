@@ -370,6 +370,9 @@ func TestApprovalsCommands(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
+	if out := d.good("ops", "list", "--data", "ledger"); !strings.HasSuffix(out, "\n1 of them wait for an approval: approvals list, then approvals approve ID or reject ID\n") {
+		t.Errorf("ops list:\n%s", out)
+	}
 	var list []shownRequest
 	if err := json.Unmarshal([]byte(d.good("approvals", "list", "--json", "--data", "ledger")), &list); err != nil || len(list) != 1 || list[0].ID != v.Approval || list[0].Arguments == nil {
 		t.Fatalf("%v %+v", err, list)
@@ -392,6 +395,9 @@ func TestApprovalsCommands(t *testing.T) {
 		{"dana", "approvals approve " + v.Approval + " --digest sha256:00", 1, "other arguments"},
 		{"dana", "approvals approve", 2, "which one?"},
 		{"dana", "ops repeat " + v.Key, 1, "takes the role operator"},
+		{"olga", "ops repeat " + v.Key, 1, "is awaiting_approval: approve or reject the request for it"},
+		{"olga", "ops resolve " + v.Key + " --verdict applied", 1, "is awaiting_approval: approve or reject the request for it"},
+		{"dana", "approvals approve nobody", 1, "approvals list shows the IDs"},
 		{"", "ops repeat " + v.Key, 1, "put your token"},
 		{"dana", "approvals approve " + v.Key[:8] + ".1 --note ok", 0, ""},
 		{"dana", "approvals approve " + v.Approval, 1, "decided already"},

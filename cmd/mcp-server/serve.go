@@ -27,9 +27,10 @@ func (p *program) serveCommand() *cobra.Command {
 	var sample bool
 	c := &cobra.Command{
 		Use: "serve", Short: "Serve the guarded tools over MCP on stdio and HTTP", Args: noArguments,
-		Long: "serve starts or connects to the configured MCP servers and offers their tools, guarded, on stdio, and with --http (or http.listen in the\n" +
-			"configuration) also to many clients over streamable HTTP, at /mcp. It ends on the end of stdin, SIGINT and SIGTERM, after\n" +
-			"it has finished and recorded what is in flight, for at most the configured shutdown time.",
+		Long: "serve starts or connects to the configured MCP servers and offers their tools, guarded, on stdio, and with --http (or http.listen\n" +
+			"in the configuration) also to many clients over streamable HTTP, at /mcp, with the console for people at / and their API at\n" +
+			"/api/v1. An MCP client starts it by itself. It ends on the end of stdin, SIGINT and SIGTERM, after it has finished and\n" +
+			"recorded what is in flight, for at most the configured shutdown time.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if at.flag != "" {
 				if err := mcpguard.CheckLoopback(at.flag); err != nil {
@@ -208,6 +209,9 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 	if err == nil {
 		if serving = true; undo != nil {
 			log.Info("new ledger", "folder", s.ledger)
+		}
+		if !s.endpoint.noStdio && isTerminal(p.stdin) {
+			log.Info("ready for an MCP client on stdin and stdout; a client starts this command by itself, and end of file (Ctrl-D) ends it")
 		}
 		err = p.clients(ctx, gateway, listener, desk, !s.endpoint.noStdio, end)
 	}

@@ -38,7 +38,7 @@ func (e endpoint) listen(log *slog.Logger) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	switch {
 	case err == nil:
-		log.Info("serving HTTP", "url", "http://"+l.Addr().String()+"/mcp")
+		log.Info("serving HTTP", "url", "http://"+l.Addr().String()+"/mcp", "console", "http://"+l.Addr().String()+"/")
 		return l, nil
 	case errors.Is(err, syscall.EADDRINUSE) && e.flag == "" && !e.noStdio:
 		// Every window of a client starts a server of its own on one configuration.

@@ -224,6 +224,7 @@ tools:
     lookup:
       - {tool: find, applied: "true"}
       - {tool: missing, applied: "true"}
+      - {tool: books/find, applied: "true"}
       - {tool: send, applied: "true"}
       - tool: find
         arguments: {a: "{{args.memo}}", b: "{{args.nemo}}"}
@@ -245,8 +246,9 @@ tools:
 f.yaml:8: tools.books/pay.may_differ[1]: may_differ names /note, which the tool's input schema does not have
 f.yaml:9: tools.books/pay.normalize./mail: normalize names /mail, which the tool's input schema does not have
 f.yaml:12: tools.books/pay.lookup[1].tool: missing is no tool of the server books
-f.yaml:13: tools.books/pay.lookup[2].tool: send is no read but "write"; if it only reads, declare its effect
-f.yaml:15: tools.books/pay.lookup[3].arguments: lookup 4 names {{args.nemo}}, which the tool's input schema does not have`
+f.yaml:13: tools.books/pay.lookup[2].tool: books/find is a name with its server; a lookup asks its own server, so write find
+f.yaml:14: tools.books/pay.lookup[3].tool: send is no read but "write"; if it only reads, declare its effect
+f.yaml:16: tools.books/pay.lookup[4].arguments: lookup 5 names {{args.nemo}}, which the tool's input schema does not have`
 	others := func(tool string) (registry.Effect, bool) {
 		effect, ok := map[string]registry.Effect{"find": registry.Read, "send": registry.Write}[tool]
 		return effect, ok
@@ -255,8 +257,8 @@ f.yaml:15: tools.books/pay.lookup[3].arguments: lookup 4 names {{args.nemo}}, wh
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	unfit := []Unfit{
-		{Fault{"f.yaml", 19, "tools.books/pai", "the server books has no tool of this name; did you mean books/pay?"}, true},
-		{Fault{"f.yaml", 20, "tools.bo*/creat*", "fits no tool of any server"}, false},
+		{Fault{"f.yaml", 20, "tools.books/pai", "the server books has no tool of this name; did you mean books/pay?"}, true},
+		{Fault{"f.yaml", 21, "tools.bo*/creat*", "fits no tool of any server"}, false},
 	}
 	if got := c.Unused([]string{"books/pay"}, func(s string) bool { return s == "gone" }); !slices.Equal(got, unfit) {
 		t.Errorf("got\n%v\nwant\n%v", got, unfit)

@@ -129,6 +129,8 @@ func unreadable(s setting, server string, effects func(tool string) (registry.Ef
 		effect, there := effects(l.Tool)
 		switch {
 		case l.Tool == "": // a request of its own
+		case !there && strings.HasPrefix(l.Tool, server+"/"):
+			errs = append(errs, fmt.Errorf("%s is a name with its server; a lookup asks its own server, so write %s", l.Tool, strings.TrimPrefix(l.Tool, server+"/")))
 		case !there:
 			errs = append(errs, fmt.Errorf("%s is no tool of the server %s", l.Tool, server))
 		case effect != registry.Read:
