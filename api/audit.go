@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"toolguard.dev/people"
 	"toolguard.dev/toolguard"
 )
 
@@ -61,13 +62,6 @@ func (x *exchange) events() error {
 	return nil
 }
 
-// counts are calls by outcome.
-type counts struct {
-	Calls    int                       `json:"calls"`
-	Outcomes map[toolguard.Outcome]int `json:"outcomes"`
-	Tools    []toolguard.ReportRow     `json:"tools"`
-}
-
 func (x *exchange) report() error {
 	q, err := x.query("since", "run", "event")
 	if err != nil {
@@ -79,22 +73,11 @@ func (x *exchange) report() error {
 			return problem{http.StatusBadRequest, "parameter", err.Error()}
 		}
 	}
-	rows, err := toolguard.Report(x.desk.Events(x.r.Context(), "", 0), of)
+	r, err := people.ReportOf(x.desk.Events(x.r.Context(), "", 0), of)
 	if err != nil {
 		return err
 	}
-	c := &counts{Outcomes: map[toolguard.Outcome]int{}, Tools: rows}
-	for _, o := range []toolguard.Outcome{toolguard.Fresh, toolguard.Replayed, toolguard.Pending, toolguard.Blocked, toolguard.Escalated} {
-		c.Outcomes[o] = 0
-	}
-	if rows == nil {
-		c.Tools = []toolguard.ReportRow{}
-	}
-	for _, row := range rows {
-		c.Calls += row.Calls
-		c.Outcomes[row.Outcome] += row.Calls
-	}
-	return x.answer(c)
+	return x.answer(&r)
 }
 
 // moment reads a time, or how long ago it was.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"time"
 
 	"toolguard.dev/people"
@@ -126,7 +127,7 @@ func (c *console) page(show func(*visit) error, person bool) http.Handler {
 			}
 			switch {
 			case v.session == nil && person && r.Method == http.MethodGet:
-				http.Redirect(w, r, "/login", http.StatusSeeOther)
+				http.Redirect(w, r, "/login?to="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
 				return
 			case v.session == nil && person:
 				err = sentence{http.StatusUnauthorized, "Your session has ended. Enter your token again; nothing was decided."}

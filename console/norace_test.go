@@ -2,4 +2,8 @@
 
 package console_test
 
-const slower = 1
+const (
+	slower   = 1
+	many     = 100_000
+	manyOpen = 10_000
+)

@@ -2,4 +2,9 @@
 
 package console_test
 
-const slower = 10 // the race detector
+// The race detector makes everything slower.
+const (
+	slower   = 10
+	many     = 20_000
+	manyOpen = 2_000
+)

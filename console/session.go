@@ -5,6 +5,8 @@ import (
 	"crypto/subtle"
 	"net"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -95,25 +97,39 @@ func (s *sessions) end(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, &http.Cookie{Name: cookieName(r), Path: "/", MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
 }
 
-// login asks for a token.
+// entrance is what the page that asks for a token shows.
+type entrance struct{ To, Wrong string }
+
+// destination is the page of ours that somebody wanted to see; anything else is the first one.
+func destination(to string) string {
+	u, err := url.Parse(to)
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsAny(to, "\\\r\n\t") {
+		return "/"
+	}
+	return to
+}
+
+// login asks for a token. A session that exists shows only after a step within our own pages, as its cookie is strict.
 func (v *visit) login() error {
+	to := destination(v.r.URL.Query().Get("to"))
 	if v.session != nil {
-		http.Redirect(v.w, v.r, "/", http.StatusSeeOther)
+		http.Redirect(v.w, v.r, to, http.StatusSeeOther)
 		return nil
 	}
-	v.show(http.StatusOK, "login", "Who are you?", "")
+	v.show(http.StatusOK, "login", "Who are you?", entrance{To: to})
 	return nil
 }
 
 // enter takes a token.
 func (v *visit) enter() error {
+	to := destination(v.r.PostFormValue("to"))
 	account, err := v.book.Identify(v.r.PostFormValue("token"))
 	if err != nil {
-		v.show(http.StatusUnauthorized, "login", "Who are you?", "That is nobody's token.")
+		v.show(http.StatusUnauthorized, "login", "Who are you?", entrance{to, "That is nobody's token."})
 		return nil
 	}
 	v.sessions.begin(v.w, v.r, account)
-	http.Redirect(v.w, v.r, "/", http.StatusSeeOther)
+	http.Redirect(v.w, v.r, to, http.StatusSeeOther)
 	return nil
 }
 

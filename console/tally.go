@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"toolguard.dev/people"
 	"toolguard.dev/toolguard"
 )
 
@@ -165,8 +166,6 @@ func (t *tally) bars(now time.Time, n int, sees func(string) bool) []map[toolgua
 	return out
 }
 
-var outcomes = []toolguard.Outcome{toolguard.Fresh, toolguard.Replayed, toolguard.Pending, toolguard.Blocked, toolguard.Escalated}
-
 var meanings = map[toolguard.Outcome]string{
 	toolguard.Fresh: "sent, and the tool answered", toolguard.Replayed: "done before; the recorded result was given", toolguard.Pending: "waits, or is being found out",
 	toolguard.Blocked: "not sent", toolguard.Escalated: "a person must find out",
@@ -221,7 +220,7 @@ func (v *visit) activity() error {
 		}
 	}
 	body.Blocks, body.Marks = picture(bars, step, v.now)
-	for _, o := range outcomes {
+	for _, o := range people.Outcomes {
 		body.Rows = append(body.Rows, row{o, callKind(o), meanings[o], total[o]})
 	}
 	v.show(http.StatusOK, "activity", "What calls came to", body)
@@ -254,7 +253,7 @@ func picture(hours []map[toolguard.Outcome]int, step int, now time.Time) (blocks
 	for i, bar := range bars {
 		y := float64(pictureBase)
 		began := now.Truncate(time.Hour).Add(time.Duration(-len(hours)+1+i*step) * time.Hour).UTC()
-		for _, o := range outcomes {
+		for _, o := range people.Outcomes {
 			if bar[o] == 0 {
 				continue
 			}

@@ -125,10 +125,26 @@ func (d *Desk) count(ctx context.Context, q toolguard.Query, counted int) (int, 
 	return n, nil
 }
 
-// Waiting is how many operations stand in a queue.
+// countedOne is up to how many requests for approval are looked at one by one, so that those that have expired are not
+// counted.
+const countedOne = 500
+
+// Waiting is how many operations stand in a queue and wait for a person.
 func (d *Desk) Waiting(ctx context.Context, queue string) (int, error) {
-	page, err := d.list(ctx, Filter{Queue: queue, Limit: 1}, func(*toolguard.Operation) bool { return true })
-	return page.Count, err
+	f, now, open := Filter{Queue: queue, Limit: 1}, time.Now(), 0
+	if queue == toolguard.QueueApproval {
+		f.Limit = countedOne
+	}
+	page, err := d.list(ctx, f, func(op *toolguard.Operation) bool {
+		if queue == toolguard.QueueApproval && op.Approval.Stands(now) == toolguard.ApprovalOpen {
+			open++
+		}
+		return true
+	})
+	if err != nil || queue != toolguard.QueueApproval || page.Count > countedOne {
+		return page.Count, err
+	}
+	return open, nil
 }
 
 // Operation is the operation with a key. The error wraps toolguard.ErrNotFound.

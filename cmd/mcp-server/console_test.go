@@ -173,7 +173,11 @@ func TestConsole(t *testing.T) {
 	if text := b.text("[role=alert]"); !strings.Contains(text, "nobody's token") {
 		t.Error(text)
 	}
-	b.do(typed("input[name=token]", s["olga"]+kb.Enter), visible("article.wait"))
+	b.do(typed("input[name=token]", s["olga"]+kb.Enter), visible("table.list"))
+	if path := js[string](b, "location.pathname"); path != "/operations" {
+		t.Errorf("after the token: %s", path)
+	}
+	b.open("/")
 	for _, want := range []string{"9007199254740993", `\u202egnp`, "<script>window.owned=1</script>", "office/pay_invoice", "accounting"} {
 		if text := b.text("article.wait"); !strings.Contains(text, want) {
 			t.Errorf("no %q in %s", want, text)
@@ -309,6 +313,11 @@ func TestConsoleForms(t *testing.T) {
 			t.Fatalf("%s: %d %+v", who, status, set)
 		}
 		return set[0]
+	}
+	for to, want := range map[string]string{"/operations?q=x": "/operations?q=x", "//evil.example": "/", "https://evil.example/": "/", "/\\evil.example": "/", "": "/", "javascript:alert(1)": "/"} {
+		if _, page, _ := d.form(at, "/login?to="+url.QueryEscape(to), nil, nil, nil); !strings.Contains(page, `name="to" value="`+want+`"`) {
+			t.Errorf("%s: %s", to, page)
+		}
 	}
 	dana, vic, omar, erin := enter("dana"), enter("vic"), enter("omar"), enter("erin")
 	token := func(c *http.Cookie) string {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"toolguard.dev/people"
 	"toolguard.dev/toolguard"
 )
 
@@ -417,7 +418,7 @@ func TestAudit(t *testing.T) {
 			t.Errorf("a hash that is not there: exit %d, %s%s", code, out, errs)
 		}
 	}
-	var r reported
+	var r people.Report
 	if err := json.Unmarshal([]byte(d.good("report", "--data", "ledger", "--json")), &r); err != nil || r.Calls != 2 || r.Outcomes["fresh"] != 1 || r.Outcomes["escalated"] != 1 || len(r.Tools) != 2 {
 		t.Errorf("report: %+v, %v", r, err)
 	}

@@ -120,7 +120,7 @@ func (p *program) tokenNewCommand() *cobra.Command {
 				return p.printJSON(map[string]any{"name": args[0], "token": token, "token_sha256": sum, "roles": []string{role}, "tenants": tenants})
 			}
 			_, err = fmt.Fprintf(p.stdout, "%s\n\nThis is the token of %s, shown this once. On the command line it goes into $%s; the console asks for it.\n"+
-				"Paste into the configuration (one reviewers: for all), then start the server anew:\n\n%s", token, printable(args[0]), tokenVariable, lines)
+				"Paste into the configuration, below its reviewers if there are some already, then start the server anew:\n\n%s", token, printable(args[0]), tokenVariable, lines)
 			return err
 		},
 	}

@@ -2,11 +2,11 @@ package main
 
 import (
 	"fmt"
-	"iter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"toolguard.dev/people"
 	"toolguard.dev/toolguard"
 )
 
@@ -21,13 +21,9 @@ func (p *program) reportCommand() *cobra.Command {
 				return usage{err}
 			}
 			return p.withLedger(c.Context(), func(s toolguard.Store) error {
-				r := reported{}
-				for observed, into := range map[bool]*counts{false: &r.counts, true: &r.Observed} {
-					rows, err := toolguard.Report(those(toolguard.Events(c.Context(), s), observed), q)
-					if err != nil {
-						return err
-					}
-					*into = count(rows)
+				r, err := people.ReportOf(toolguard.Events(c.Context(), s), q)
+				if err != nil {
+					return err
 				}
 				if p.json {
 					return p.printJSON(r)
@@ -58,61 +54,17 @@ func moment(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("--since %s: write a time such as 2026-08-31 or 2026-08-31T12:00:00Z, or a duration such as 24h", short(text, 60))
 }
 
-// those are the events of calls that were only observed, or the others.
-func those(events iter.Seq2[toolguard.Event, error], observed bool) iter.Seq2[toolguard.Event, error] {
-	return func(yield func(toolguard.Event, error) bool) {
-		for e, err := range events {
-			if o, _ := e.Detail["observe"].(bool); err == nil && o != observed {
-				continue
-			}
-			if !yield(e, err) {
-				return
-			}
-		}
-	}
-}
-
-// reported is a report, as --json shows it. Observed calls were all sent, and are counted apart, by the outcome that they
-// would have had.
-type reported struct {
-	counts
-	Observed counts `json:"observed"`
-}
-
-type counts struct {
-	Calls    int                       `json:"calls"`
-	Outcomes map[toolguard.Outcome]int `json:"outcomes"`
-	Tools    []toolguard.ReportRow     `json:"tools"`
-}
-
-func count(rows []toolguard.ReportRow) counts {
-	c := counts{Outcomes: map[toolguard.Outcome]int{}, Tools: rows}
-	if rows == nil {
-		c.Tools = []toolguard.ReportRow{}
-	}
-	for _, o := range outcomes {
-		c.Outcomes[o] = 0
-	}
-	for _, row := range rows {
-		c.Calls += row.Calls
-		c.Outcomes[row.Outcome] += row.Calls
-	}
-	return c
-}
-
-var outcomes = []toolguard.Outcome{toolguard.Fresh, toolguard.Replayed, toolguard.Pending, toolguard.Blocked, toolguard.Escalated}
-
-func (p *program) printReport(r reported) error {
-	if err := p.printCounts(r.counts, "OUTCOME"); err != nil || r.Observed.Calls == 0 {
+func (p *program) printReport(r people.Report) error {
+	if err := p.printCounts(r.Counts, "OUTCOME"); err != nil || r.Observed.Calls == 0 {
 		return err
 	}
 	fmt.Fprintf(p.stdout, "\nObserved (mode: observe): %s; each was sent, and this is only what its outcome would have been\n\n", counted(r.Observed.Calls, "call"))
 	return p.printCounts(r.Observed, "WOULD HAVE BEEN")
 }
 
-func (p *program) printCounts(c counts, outcome string) error {
+func (p *program) printCounts(c people.Counts, outcome string) error {
 	rows := [][]string{{outcome, "CALLS"}}
-	for _, o := range outcomes {
+	for _, o := range people.Outcomes {
 		rows = append(rows, []string{string(o), fmt.Sprint(c.Outcomes[o])})
 	}
 	if err := table(p.stdout, rows); err != nil {

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"toolguard.dev/people"
 	"toolguard.dev/toolguard"
 )
 
@@ -208,7 +209,7 @@ func TestObserve(t *testing.T) {
 	if err != nil || len(b.Payments) != 2 {
 		t.Errorf("%+v, %v", b, err)
 	}
-	var r reported
+	var r people.Report
 	if err := json.Unmarshal([]byte(d.good("report", "--data", "ledger", "--json")), &r); err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,11 @@
       if (status) status.textContent = "This page is not up to date: the server does not answer.";
     }
   };
+  const login = document.querySelector("form.login");
+  if (login) { // a link from elsewhere comes without the cookie, also of a session that exists
+    const to = login.elements.to.value;
+    fetch(to, { redirect: "manual" }).then((answer) => { if (answer.ok) location.replace(to); }).catch(() => {});
+  }
   if (!document.querySelector("main [data-live]")) return;
   setInterval(refresh, every);
   document.addEventListener("visibilitychange", refresh);
