@@ -40,6 +40,8 @@ func TestMain(m *testing.M) {
 			os.Exit(tapMain(os.Args[2]))
 		case "stub":
 			os.Exit(stubMain(os.Args[2]))
+		case "till":
+			os.Exit(tillMain(os.Args[2]))
 		case "fixture":
 			os.Exit(fixtureMain(os.Args[2]))
 		}
