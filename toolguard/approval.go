@@ -84,7 +84,8 @@ func (w terms) usable(op *Operation, now time.Time) bool {
 	return w.fit(op, now) && op.Approval.State == ApprovalApproved
 }
 
-// ask makes a request for approval, in place of the one there may be: the one place where one begins.
+// ask makes a request for approval, in place of the one there may be: the one place where one begins. Who asked for the
+// operation before stays a requester.
 func (op *Operation) ask(w terms, digest, frozen string, now time.Time) {
 	if op.Status != StatusAwaitingApproval {
 		op.become(StatusAwaitingApproval)
@@ -96,6 +97,9 @@ func (op *Operation) ask(w terms, digest, frozen string, now time.Time) {
 		Reviewers: w.reviewers, Requested: now.UTC(), Expires: now.Add(w.expires).UTC(),
 	}
 	a.Digest = bound(op, a)
+	if op.Approval != nil {
+		a.Requesters = op.Approval.Requesters
+	}
 	a.join(w.actor)
 	op.Approval = a
 }

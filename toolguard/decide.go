@@ -330,7 +330,7 @@ func start(op *Operation, a attemptOf, now time.Time) *Attempt {
 	op.Lookups, op.Settle = a.lookups, a.settle
 	op.Looks, op.Looked, op.LookedAt = 0, 0, time.Time{}
 	consumed := ""
-	if op.Approval != nil && op.Approval.State == ApprovalApproved {
+	if op.Approval != nil && op.Approval.State == ApprovalApproved && op.Approval.Frozen == op.Frozen {
 		op.Approval.State, consumed = ApprovalSpent, op.Approval.ID
 	}
 	op.add(Attempt{

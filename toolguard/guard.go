@@ -225,6 +225,7 @@ func (g *Guard) guard(v *visit) *Result {
 	defer g.rooms.leave(r)
 	v.arrived = g.arrivals.Add(1)
 
+	looked := uint64(0) // revision that the call had looked up
 	for tries := 0; ; tries++ {
 		r.Lock()
 		s, seq, err := g.survey(v)
@@ -269,9 +270,11 @@ func (g *Guard) guard(v *visit) *Result {
 			return answer
 		case actLook:
 			r.Unlock()
-			if d.at.After(v.until) || !g.sitFor(v, d.op.Key, d.at) || !g.sit(v, g.look(v.Tool, d.op.Key), time.Time{}) {
+			// The same revision again: that round could not be recorded, and the next one may not be either.
+			if d.op.Rev == looked || d.at.After(v.until) || !g.sitFor(v, d.op.Key, d.at) || !g.sit(v, g.look(v.Tool, d.op.Key), time.Time{}) {
 				return g.reconciling(v, d.op)
 			}
+			looked = d.op.Rev
 		case actDispatch:
 			f, err := g.dispatch(v, s, d, seq)
 			r.Unlock()

@@ -30,7 +30,11 @@ func (t *Tool) keyless() bool {
 
 // targetLane is where the dispatches on an operation's target are listed, of all workflows of the tenant.
 func targetLane(op *Operation) string {
-	return lane("t", keyderive.Facts{Tenant: op.Facts.Tenant}, op.Action, op.Subject)
+	var material struct {
+		Target json.RawMessage `json:"target"`
+	}
+	_ = json.Unmarshal(op.Material, &material) // canonical JSON of our own
+	return lane("t", keyderive.Facts{Tenant: op.Facts.Tenant}, op.Action, string(material.Target))
 }
 
 // takePicture asks the lookups without the key before an attempt is sent, and records what they saw.
@@ -147,16 +151,14 @@ func (g *Guard) round(ctx context.Context, t *Tool, op *Operation, arguments jso
 	if err != nil {
 		return r, err
 	}
-	alone := ""
-	if t.keyless() {
-		if alone, err = g.crowded(op, t.warrants().settle); err != nil {
-			return r, err
-		}
-	}
 	for i := range t.Policy.Lookups {
 		found := g.ask(ctx, t, i, values)
 		if !t.Policy.Lookups[i].Keyed() && found.Finding != registry.Unclear {
-			if why := cmpOr(alone, op.unpictured(t, i)); why != "" {
+			crowd, err := g.crowded(op, t.warrants().settle) // after the answer: who came before it is seen
+			if err != nil {
+				return r, err
+			}
+			if why := cmpOr(crowd, op.unpictured(t, i)); why != "" {
 				r.why = why
 				continue
 			}
@@ -219,9 +221,29 @@ func (g *Guard) crowded(op *Operation, settle time.Duration) (string, error) {
 			return "another operation on the target was done shortly before", nil
 		case !o.Status.Final() && o.Status != StatusFailed, o.Status == StatusAbandoned && o.Settled.After(taken):
 			return "another operation on the target was open", nil
+		case o.Status.Final() && o.arrives(taken, settle):
+			return "an attempt of another operation on the target could still arrive", nil
 		}
 	}
 	return "", nil
+}
+
+// arrives reports whether an effect of the operation may begin to show after a time, whatever was decided about it before.
+func (op *Operation) arrives(after time.Time, settle time.Duration) bool {
+	return slices.ContainsFunc(op.Attempts, func(a Attempt) bool {
+		last := a.Deadline
+		switch {
+		case a.proven():
+			return false
+		case a.State == AttemptSucceeded:
+			last = a.Ended
+		case !a.Finished:
+			return true
+		case a.Gone.After(last):
+			last = a.Gone
+		}
+		return last.Add(settle).After(after)
+	})
 }
 
 // conclude records a round. The room is held; the operation is as it was when the round began, or the store refuses.
@@ -255,14 +277,14 @@ func (g *Guard) conclude(t *Tool, op *Operation, arguments json.RawMessage, r ro
 		w := g.settling(t, op, arguments, ev, registry.Answer{}, now)
 		w.Events = append([]Event{event()}, w.Events...)
 		return op, g.store.Commit(context.Background(), w)
-	case r.absence && op.Budget > 0 && t.Effective != registry.Idempotent:
+	case r.absence && op.Budget > 0 && t.Effective == registry.Write:
 		_, err := g.launch(context.Background(), t, op, &Write{Events: []Event{event()}},
 			attemptOf{owner: g.process, digest: op.Digest, frozen: op.Frozen}, registry.Dispatch{Arguments: arguments})
 		return nil, err
 	}
 	w := g.write(op)
 	w.Events = []Event{event()}
-	spent := r.absence && t.Effective != registry.Idempotent // nothing is left to send it with
+	spent := r.absence && t.Effective == registry.Write // nothing is left to send it with
 	if op.Status == StatusUnknown && (spent || op.next(now, t.warrants()).step == stepNone) {
 		op.become(StatusEscalated)
 		op.Spent = spent

@@ -84,9 +84,11 @@ func settle(op *Operation, ev evidence, now time.Time) []EventType {
 		}
 		return events
 	}
-	if a.State == AttemptUnsent && before.State == AttemptOpen {
+	if a.State == AttemptUnsent && before.State != AttemptUnsent && a.N == op.Sent {
 		op.Budget++
-		op.Ordered = a.Order
+		if op.Ordered == nil {
+			op.Ordered = a.Order
+		}
 		if op.Approval != nil && a.Approval == op.Approval.ID {
 			op.Approval.State = ApprovalApproved
 		}
@@ -96,7 +98,7 @@ func settle(op *Operation, ev evidence, now time.Time) []EventType {
 		return events // these attempts are behind it, and nothing more was learned of them
 	case op.running():
 		return events
-	case !op.unresolved():
+	case !op.unresolved() && !op.done():
 		if op.Status != StatusFailed {
 			op.become(StatusFailed)
 		}
@@ -164,6 +166,11 @@ func (op *Operation) unresolved() bool {
 	})
 }
 
+// done reports whether some attempt was answered as done.
+func (op *Operation) done() bool {
+	return slices.ContainsFunc(op.Attempts, func(a Attempt) bool { return a.State == AttemptSucceeded })
+}
+
 // running reports whether an attempt is on its way.
 func (op *Operation) running() bool {
 	return slices.ContainsFunc(op.Attempts, func(a Attempt) bool { return a.State == AttemptOpen })
@@ -188,6 +195,8 @@ func (op *Operation) deadline() time.Time {
 // warrants are what there may be to go on with an operation out of unknown.
 type warrants struct {
 	window  time.Duration // how long the downstream honours our key
+	timeout time.Duration // of the attempt that would be made
+	denied  bool          // the tool is not called any more, whatever else there is
 	sets    bool          // the tool sets a state: it may be sent again by a call that wants it
 	lookups bool
 	settle  time.Duration // of the lookups
@@ -196,12 +205,15 @@ type warrants struct {
 
 // warrants are those that were declared when the latest attempt was sent.
 func (op *Operation) warrants() warrants {
-	return warrants{window: op.Window, sets: op.Effect == registry.Idempotent, lookups: op.Lookups, settle: op.Settle}
+	return warrants{window: op.Window, timeout: op.Timeout, sets: op.Effect == registry.Idempotent, lookups: op.Lookups, settle: op.Settle}
 }
 
 // today's warrants for an operation: a window that was shortened counts, a longer one does not.
 func (t *Tool) warrants() warrants {
-	w := warrants{window: t.Policy.DownstreamKey.Window, sets: t.Effective == registry.Idempotent, lookups: len(t.Policy.Lookups) > 0}
+	w := warrants{
+		window: t.Policy.DownstreamKey.Window, timeout: cmpDuration(t.Policy.Timeout, registry.DefaultTimeout),
+		denied: t.Effective == registry.Deny, sets: t.Effective == registry.Idempotent, lookups: len(t.Policy.Lookups) > 0,
+	}
 	for i := range t.Policy.Lookups {
 		w.settle = max(w.settle, t.Policy.Lookups[i].Settle)
 	}
@@ -225,6 +237,9 @@ type next struct {
 
 // next says what may be done about an operation out of unknown, and from when on, under which of DESIGN's warrants there is.
 func (op *Operation) next(now time.Time, w warrants) next {
+	if op.done() && op.Ordered == nil {
+		return next{} // with other bytes than the operation's: what more there is to do only a person knows
+	}
 	w.window = min(op.Window, w.window)
 	look, looks := op.lookAt(now, w)
 	send, sends := op.sendAt(now, w)
@@ -241,6 +256,9 @@ func (op *Operation) next(now time.Time, w warrants) next {
 
 // sendAt says from when on the frozen bytes may be sent again; not ok: never, unless a lookup proves an absence.
 func (op *Operation) sendAt(now time.Time, w warrants) (at time.Time, ok bool) {
+	if w.denied {
+		return at, false
+	}
 	at = op.deadline()
 	if now.After(at) {
 		at = now
@@ -252,7 +270,7 @@ func (op *Operation) sendAt(now time.Time, w warrants) (at time.Time, ok bool) {
 		return time.Time{}, false
 	}
 	at = op.backoff(at)
-	if at.Add(op.Timeout + w.window/10).After(op.FirstSent.Add(w.window)) {
+	if at.Add(w.timeout + w.window/10).After(op.FirstSent.Add(w.window)) {
 		return time.Time{}, false
 	}
 	return at, true

@@ -81,7 +81,7 @@ func (g *Guard) surveyOthers(v *visit, s *situation, past []keyderive.Identity) 
 		switch {
 		case !op.listed():
 		case s.idempotent:
-			if op.Entity == v.entity {
+			if op.Entity == v.entity || s.own.op != nil && op.Key == s.own.op.Key { // made under another entity
 				s.others = append(s.others, met{op, v.id.MaterialDigest})
 			}
 		case op.Definition == v.id.Definition:

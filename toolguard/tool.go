@@ -176,6 +176,9 @@ func (t *Tool) onItsOwn(op *Operation, now time.Time) next {
 	}
 	switch op.Status {
 	case StatusApproved:
+		if t.Effective == registry.Deny {
+			return next{}
+		}
 		return next{stepSend, now}
 	case StatusUnknown, StatusEscalated:
 		w := t.warrants()
