@@ -56,6 +56,8 @@ func TestRehearsals(t *testing.T) {
 		{"a lookup that takes an outage for absence", drill.Subject{Tool: pay(fooled), Facts: byEvent},
 			[5]string{"pass: ", "FAIL: a lookup took the answer", "FAIL: a lookup took the answer", "not applicable: ", "pass: "}},
 		{"approval", drill.Subject{Tool: pay(asks), Facts: byEvent}, [5]string{"pass: ", "pass: ", "pass: ", "pass: a person rejected it", "pass: "}},
+		{"a secret argument", drill.Subject{Tool: pay(registry.Policy{OncePer: once, Secret: []string{"/memo"}}), Facts: byEvent},
+			[5]string{"pass: ", "pass: ", "pass: ", "not applicable: ", "pass: another value of /amount, /memo"}},
 		{"approval that a smaller amount evades", drill.Subject{Tool: pay(evaded), Facts: byEvent},
 			[5]string{"pass: ", "pass: ", "pass: ", "pass: needed nobody's word", "not applicable: "}},
 		{"approval always", drill.Subject{Tool: pay(registry.Policy{OncePer: once, Approval: &registry.Approval{Reviewers: []string{"dana"}}}), Facts: byEvent},

@@ -495,8 +495,8 @@ func (a *act) sameDigest(args any) bool {
 	if err != nil {
 		return true
 	}
-	f := a.input(nil).Facts
-	x, err := a.entry.Deriver.Derive(a.entry.Action(), f, v)
-	y, err2 := a.entry.Deriver.Derive(a.entry.Action(), f, args)
+	deriver, f := a.entry.Deriver.WithVeil(func(secret []byte) string { return keyderive.Digest(secret) }), a.input(nil).Facts
+	x, err := deriver.Derive(a.entry.Action(), f, v)
+	y, err2 := deriver.Derive(a.entry.Action(), f, args)
 	return err != nil || err2 != nil || x.MaterialDigest == y.MaterialDigest
 }
