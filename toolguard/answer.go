@@ -264,7 +264,7 @@ func (g *Guard) read(v *visit, would *Verdict) *Result {
 	}
 	ctx, cancel := context.WithTimeout(handling(v.ctx, v.Facts), cmpDuration(v.Tool.Policy.Timeout, registry.DefaultTimeout))
 	defer cancel()
-	r := handle(ctx, v.Tool, d)
+	r := g.handle(ctx, v.Tool, d)
 	event := g.callEvent(v, verdict, time.Now())
 	err := g.store.Commit(context.Background(), &Write{Token: newToken(), Events: []Event{event}, Lazy: would == nil})
 	if err != nil {

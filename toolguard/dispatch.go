@@ -139,7 +139,7 @@ func (g *Guard) fly(ctx context.Context, t *Tool, f *flight, d registry.Dispatch
 		if f.first {
 			g.takePicture(ctx, t, f)
 		}
-		r := handle(ctx, t, d)
+		r := g.handle(ctx, t, d)
 		if !inTime() {
 			<-f.done
 			g.late(t, f, r, d.Key)
@@ -162,11 +162,13 @@ func (g *Guard) fly(ctx context.Context, t *Tool, f *flight, d registry.Dispatch
 }
 
 // handle calls the tool. A panic is an outcome that is not known.
-func handle(ctx context.Context, t *Tool, d registry.Dispatch) (r reply) {
+func (g *Guard) handle(ctx context.Context, t *Tool, d registry.Dispatch) (r reply) {
+	ended := func(registry.Answer, error) {}
 	defer func() {
 		if p := recover(); p != nil {
 			r = reply{err: fmt.Errorf("the tool's handler panicked: %v", p)}
 		}
+		ended(r.answer, r.err)
 	}()
 	if err := d.Sending(); err != nil {
 		return reply{err: err}
@@ -180,6 +182,7 @@ func handle(ctx context.Context, t *Tool, d registry.Dispatch) (r reply) {
 			return reply{err: fmt.Errorf("%w: %w", registry.ErrNotSent, err)}
 		}
 	}
+	ctx, ended = g.watching.attempt(ctx, t, &d)
 	answer, err := t.Handler(registry.WithDispatch(ctx, &d), &d)
 	return reply{answer, err}
 }

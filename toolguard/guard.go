@@ -16,11 +16,12 @@ import (
 
 // Guard makes the calls of its tools safe to repeat. It is safe for concurrent use.
 type Guard struct {
-	store   Store
-	log     *slog.Logger
-	observe bool
-	process string
-	seal    *Seal
+	store    Store
+	log      *slog.Logger
+	observe  bool
+	process  string
+	watching Watch
+	seal     *Seal
 
 	rooms    rooms
 	marks    marks
@@ -46,6 +47,7 @@ type Options struct {
 	Log     *slog.Logger // nil: slog.Default
 	Process string       // names this process in attempts; "": a random name
 	Seal    *Seal        // keeps secret arguments; nil: no tool may have some
+	Watch   Watch        // is told of calls and attempts
 	// Alive reports whether the process of that name still lives: its attempts are its own business. nil: no other
 	// process works on the ledger.
 	Alive func(process string) bool
@@ -58,7 +60,7 @@ func Open(ctx context.Context, store Store, o *Options) (*Guard, error) {
 		o = &Options{}
 	}
 	g := &Guard{
-		store: store, log: o.Log, observe: o.Observe, process: o.Process, seal: o.Seal,
+		store: store, log: o.Log, observe: o.Observe, process: o.Process, seal: o.Seal, watching: o.Watch,
 		tools: map[string]*Tool{}, flights: map[string]*flight{}, watched: map[string]*flight{}, timers: map[string]*time.Timer{},
 		doubted: map[string]int{}, sitting: map[string]int{}, looks: map[string]chan struct{}{}, closing: make(chan struct{}),
 	}
@@ -124,6 +126,13 @@ type visit struct {
 // Do answers one call: with the tool's own answer, with the recorded one, or with what stands in the way. It
 // returns within the tool's answer_within, and earlier when ctx ends; an attempt once begun goes on without the caller.
 func (g *Guard) Do(ctx context.Context, c Call) *Result {
+	ctx, done := g.watching.call(ctx, &c)
+	r := g.do(ctx, c)
+	done(r)
+	return r
+}
+
+func (g *Guard) do(ctx context.Context, c Call) *Result {
 	v := &visit{Call: c, ctx: ctx}
 	v.Facts.Tenant = cmpOr(v.Facts.Tenant, "default")
 	v.Facts.Workflow = cmpOr(v.Facts.Workflow, "default")

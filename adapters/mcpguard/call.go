@@ -49,7 +49,7 @@ func newDoor(g *toolguard.Guard, s Sources, env func(string) string) *door {
 func (d *door) call(ctx context.Context, t *toolguard.Tool, c *toolCall) *toolguard.Result {
 	facts, missing, conflict := d.gather(ctx, c)
 	return d.guard.Do(ctx, toolguard.Call{
-		Tool: t, Arguments: c.arguments, Facts: facts, Missing: missing, Conflict: conflict, Meta: c.meta, Input: c.input,
+		Tool: t, Arguments: c.arguments, Facts: facts, Missing: missing, Conflict: conflict, Meta: traced(c.meta, c.headers), Input: c.input,
 	})
 }
 

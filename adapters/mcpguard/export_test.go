@@ -107,3 +107,6 @@ func Write(ctx context.Context, u *Upstream, method string, sending func() error
 	_, err := u.call(ctx, &request{method: method, sending: sending})
 	return err
 }
+
+// Traced is a request's _meta with the trace context of its headers.
+var Traced = traced

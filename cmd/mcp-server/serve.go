@@ -166,12 +166,17 @@ func (p *program) serve(ctx context.Context, s service) (err error) {
 		return err
 	}
 	defer notifier.Close()
+	tracing, err := p.tracing(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer closeTracing(tracing)
 	metrics := telemetry.NewMetrics(version())
 	ledger := toolguard.Store(store)
 	if listener != nil {
 		ledger = metrics.Store(store)
 	}
-	guard, err := toolguard.Open(ctx, ledger, &toolguard.Options{Observe: s.config.Observe, Log: log, Process: store.Process(), Alive: store.Alive, Seal: seal})
+	guard, err := toolguard.Open(ctx, ledger, &toolguard.Options{Observe: s.config.Observe, Log: log, Process: store.Process(), Alive: store.Alive, Seal: seal, Watch: tracing.Watch()})
 	if err != nil {
 		return err
 	}
