@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -92,7 +93,7 @@ func (s *Seal) Redact(text string) string {
 		return text
 	}
 	s.mu.Lock()
-	recent := s.recent[:len(s.recent):len(s.recent)]
+	recent := slices.Clone(s.recent)
 	s.mu.Unlock()
 	for _, r := range recent {
 		text = r.Text(text)

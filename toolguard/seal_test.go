@@ -447,6 +447,28 @@ func TestSealedBodyIsBound(t *testing.T) {
 	}
 }
 
+// Of many secrets, those of the latest calls are hidden, whoever logs meanwhile.
+func TestSealRemembersTheLatest(t *testing.T) {
+	sealed(t, registry.Policy{}, func(w *world) {
+		const calls = 300
+		number := func(i int) string { return fmt.Sprintf("49297315%08d", i) }
+		logged := make(chan struct{})
+		go func() {
+			defer close(logged)
+			for i := range calls {
+				w.seal.Redact(number(i))
+			}
+		}()
+		for i := range calls {
+			w.call("pay", `{"card":"`+number(i)+`"}`)
+		}
+		<-logged
+		if first, last := w.seal.Redact(number(0)), w.seal.Redact(number(calls-1)+" "+number(calls-256)); first != number(0) || last != "(secret) (secret)" {
+			t.Errorf("%q, %q", first, last)
+		}
+	})
+}
+
 // What a server writes to its stderr while it is called goes to the log without the secret.
 func TestSealHidesInLogs(t *testing.T) {
 	sealed(t, registry.Policy{}, func(w *world) {
