@@ -2,6 +2,7 @@ package toolguard_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -226,6 +227,19 @@ func TestAdversaryOfLookups(t *testing.T) {
 			w.call("pay", invoice, event("e2"))
 			w.wait(time.Hour)
 			w.want(w.call("pay", invoice, event("e2")), "escalated/outcome_unknown")
+			w.had(1)
+		}},
+		{"the answer to a tool's question is on its way when the deadline passes: its sender may still send", byKey, func(w *world, r *register) {
+			r.found = []any{func() any { return len(w.effects) }}
+			w.next(func(w *world, ctx context.Context, d *registry.Dispatch, effect func()) (registry.Answer, error) {
+				d.Sent()
+				return registry.Answer{Result: json.RawMessage(`{"content":[],"resultType":"input_required","inputRequests":{"a":{}}}`)}, nil
+			}, slow(3*time.Minute))
+			w.call("pay", invoice, event("e"))
+			w.call("pay", invoice, event("e"), func(c *toolguard.Call) { c.Input = json.RawMessage(`{"a":1}`) })
+			w.wait(time.Hour)
+			w.want(w.call("pay", invoice, event("e")), "replayed/done")
+			w.sent(2)
 			w.had(1)
 		}},
 		{"no space to record what they found: the downstream is not asked over and over", byKey, func(w *world, r *register) {

@@ -150,6 +150,7 @@ func (g *Guard) fly(ctx context.Context, t *Tool, f *flight, d registry.Dispatch
 			f.ask(r.answer)
 			select {
 			case d.Input = <-f.input:
+				f.sent.Store(0) // there is more to send
 				continue
 			case <-ctx.Done():
 				class = unknown("the tool asked for more input and did not get it in time")
