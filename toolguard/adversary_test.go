@@ -3,7 +3,10 @@ package toolguard_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,6 +97,16 @@ func TestAdversary(t *testing.T) {
 			}
 			w.wait(time.Minute)
 			w.sent(1)
+		}},
+		{"an order to repeat what was followed by another occurrence says so", func(w *world) {
+			first := w.call("set", `{"path":"/a","v":1}`).Verdict.Key
+			second := w.call("set", `{"path":"/a","v":1}`).Verdict.Key
+			if err := w.repeat(first, false); !errors.Is(err, toolguard.ErrTransition) || !strings.Contains(err.Error(), second) {
+				w.t.Errorf("error %v, want one that names %s", err, second)
+			}
+			if err := w.repeat(second, false); err != nil {
+				w.t.Error(err)
+			}
 		}},
 		{"a longer timeout does not fit into the window any more", func(w *world) {
 			w.honour(20 * time.Minute)
@@ -241,6 +254,17 @@ func TestAdversaryOfLookups(t *testing.T) {
 			w.want(w.call("pay", invoice, event("e")), "replayed/done")
 			w.sent(2)
 			w.had(1)
+		}},
+		{"by invoice: a lookup that hangs before the call does not keep it from being sent", byInvoice, func(w *world, r *register) {
+			w.change("pay", func(s *registry.Tool) {
+				s.Policy.Timeout, s.Policy.AnswerWithin = 20*time.Second, 15*time.Second
+				s.Policy.Lookups = slices.Clone(s.Policy.Lookups)
+				s.Policy.Lookups[0].Handler = func(ctx context.Context, d *registry.Dispatch) (registry.Answer, error) {
+					<-ctx.Done()
+					return registry.Answer{}, ctx.Err()
+				}
+			})
+			w.want(w.call("pay", invoice, event("e")), "fresh//succeeded")
 		}},
 		{"no space to record what they found: the downstream is not asked over and over", byKey, func(w *world, r *register) {
 			r.found = []any{fmt.Errorf("down")}

@@ -64,11 +64,29 @@ func Resolve(ctx context.Context, store Store, r Resolution) (*Operation, error)
 }
 
 // Repeat records an order and returns the operation as it stands then. Errors wrap ErrNotFound, ErrTransition (it
-// is running, or failed: then the next call sends it by itself) and ErrTooEarly.
+// is running, was followed by another occurrence, or failed: then the next call sends it by itself) and ErrTooEarly.
 func Repeat(ctx context.Context, store Store, r RepeatOrder) (*Operation, error) {
 	return decideOn(ctx, store, r.Key, r.By, r.Occurrence, 0, func(op *Operation, now time.Time) (*Write, error) {
+		if op.Status.Final() {
+			if err := latest(ctx, store, op); err != nil {
+				return nil, err
+			}
+		}
 		return repeat(op, r, now)
 	})
+}
+
+// latest refuses an operation behind which another occurrence was opened already: calls do not meet it any more.
+func latest(ctx context.Context, store Store, op *Operation) error {
+	page, err := store.Operations(ctx, Query{Tenant: op.Facts.Tenant, Intent: op.Intent, Limit: 1})
+	if err != nil {
+		return err
+	}
+	if len(page.Operations) > 0 && page.Operations[0].Occurrence > op.Occurrence {
+		next := page.Operations[0]
+		return fmt.Errorf("operation %s was followed by occurrence %d, which is operation %s: repeat that one: %w", op.Key, next.Occurrence, next.Key, ErrTransition)
+	}
+	return nil
 }
 
 // decideOn applies a person's decision to the operation as it is stored; nil from apply changes nothing.

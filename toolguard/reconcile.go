@@ -20,8 +20,10 @@ type Picture struct {
 	Absent []int     `json:"absent,omitempty"` // numbers of the lookups that found nothing
 }
 
-// lookTime is how long one lookup may take.
-const lookTime = 30 * time.Second
+const (
+	lookTime     = 30 * time.Second // how long one lookup may take
+	pictureShare = 4                // of an attempt's time, which all those before it may take
+)
 
 // keyless reports whether the tool has a lookup that does not ask for our key.
 func (t *Tool) keyless() bool {
@@ -42,6 +44,8 @@ func (g *Guard) takePicture(ctx context.Context, t *Tool, f *flight) {
 	if !t.keyless() {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, f.op.Timeout/pictureShare) // the attempt itself must keep its time
+	defer cancel()
 	p := &Picture{At: time.Now().UTC(), Policy: t.PolicyHash}
 	values, err := valuesOf(f.op, f.arguments)
 	if err != nil {
