@@ -23,10 +23,10 @@ func init() { peers["postgres"] = insertRow }
 
 // cluster is a PostgreSQL server of the tests' own, with a folder of its own, for the time of the test run.
 type cluster struct {
-	bin, dir string
-	port     int
-	cmd      *exec.Cmd
-	says     lockedBuffer
+	dir  string
+	port int
+	cmd  *exec.Cmd
+	says lockedBuffer
 }
 
 var clusterOnce = sync.OnceValues(startCluster)
