@@ -82,6 +82,21 @@ func TestLedgersAreNamed(t *testing.T) {
 	}
 }
 
+// The ledgers of wrapped servers can be told apart, and their names give no argument away.
+func TestWrappedName(t *testing.T) {
+	for command, want := range map[string]string{
+		"npx -y @modelcontextprotocol/server-memory": "@modelcontextprotocol-server-memory",
+		"/usr/bin/node /srv/memory/dist/index.js":    "memory-dist-index.js",
+		"python3 -m books.server --token s3cret":     "books.server",
+		"node":                                       "node",
+		"/opt/books --token s3cret":                  "books",
+	} {
+		if got := wrappedName(strings.Fields(command)); got != want {
+			t.Errorf("%s: %s, want %s", command, got, want)
+		}
+	}
+}
+
 // A command that cannot be started leaves no ledger behind, and has a name in what is said.
 func TestWrapOfNothing(t *testing.T) {
 	d := newDesk(t)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"toolguard.dev/cmd/mcp-server/config"
@@ -105,6 +106,25 @@ func (p *program) stateFolder(name string, identity ...string) (string, error) {
 	}
 	sum := sha256.Sum256([]byte(strings.Join(identity, "\x00")))
 	return filepath.Join(ledgers, readable(name)+"-"+hex.EncodeToString(sum[:6])), nil
+}
+
+// launchers are programs that run another one, which their first argument names.
+var launchers = []string{"npx", "bunx", "uvx", "node", "bun", "python", "python3"}
+
+// wrappedName is what people recognise a wrapped command by: with a launcher, the package or script that it runs. Of other
+// commands it is the command alone, whose arguments may be secret.
+func wrappedName(command []string) string {
+	name := filepath.Base(command[0])
+	if !slices.Contains(launchers, name) {
+		return name
+	}
+	for _, arg := range command[1:] {
+		if !strings.HasPrefix(arg, "-") {
+			path := strings.Split(filepath.ToSlash(arg), "/")
+			return strings.Join(path[max(0, len(path)-3):], "-")
+		}
+	}
+	return name
 }
 
 // stateLedgers is the folder in the user's state folder that holds the ledgers nobody chose a place for.

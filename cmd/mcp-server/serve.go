@@ -86,7 +86,7 @@ func (p *program) wrapCommand() *cobra.Command {
 			p.unnamed = cmp.Or(name, filepath.Base(args[0]))
 			ledger := p.data
 			if ledger == "" {
-				if ledger, err = p.stateFolder(p.unnamed, append([]string{dir}, args...)...); err != nil {
+				if ledger, err = p.stateFolder(cmp.Or(name, wrappedName(args)), append([]string{dir}, args...)...); err != nil {
 					return err
 				}
 			}
