@@ -37,7 +37,7 @@ func (s *state) query(q toolguard.Query) (toolguard.Page, error) {
 		}
 	}
 	for _, k := range found {
-		page.Operations = append(page.Operations, cloneOperation(k.Operation))
+		page.Operations = append(page.Operations, k.Operation.Clone())
 	}
 	return page, nil
 }
