@@ -170,12 +170,6 @@ type sentence struct {
 
 func (s sentence) Error() string { return s.text }
 
-// headings say what kind of error a page is about.
-var headings = map[int]string{
-	http.StatusBadRequest: "Not understood", http.StatusUnauthorized: "Who are you?", http.StatusForbidden: "Not allowed", http.StatusNotFound: "Not here",
-	http.StatusConflict: "Not as it was", http.StatusRequestEntityTooLarge: "Too much", http.StatusInternalServerError: "Not done", http.StatusServiceUnavailable: "Not now",
-}
-
 // fail shows what went wrong.
 func (v *visit) fail(err error) {
 	s, ok := errors.AsType[sentence](err)
@@ -185,7 +179,7 @@ func (v *visit) fail(err error) {
 	if s.status == http.StatusInternalServerError {
 		v.log.Error("a page of the console could not be shown", "path", v.r.URL.Path, "error", err)
 	}
-	v.show(s.status, "problem", headings[s.status], s.text)
+	v.show(s.status, "problem", http.StatusText(s.status), s.text)
 }
 
 // frame is what every page has around it.

@@ -185,11 +185,9 @@ type block struct {
 	Kind, Says          string
 }
 
-// mark is a text in it.
 type mark struct {
-	X, Y  float64
-	Text  string
-	Minor bool // may be left out on a small screen
+	X, Y float64
+	Text string
 }
 
 // activity shows what calls came to, over time.
@@ -268,9 +266,9 @@ func picture(hours []map[toolguard.Outcome]int, step int, now time.Time) (blocks
 			if step > 1 {
 				form = "2 Jan"
 			}
-			marks = append(marks, mark{pictureLeft + float64(i)*width, pictureBase + 22, began.Format(form), i/every%3 != 0})
+			marks = append(marks, mark{pictureLeft + float64(i)*width, pictureBase + 18, began.Format(form)})
 		}
 	}
-	marks = append(marks, mark{0, 20, fmt.Sprint(most), false}, mark{0, pictureBase, "0", false})
+	marks = append(marks, mark{0, 20, fmt.Sprint(most)}, mark{0, pictureBase, "0"})
 	return blocks, marks
 }

@@ -63,20 +63,8 @@ type Page struct {
 	Count      int    // with Filter.Queue: how many stand in it, whatever the filter says else
 }
 
-// keyLength is that of a whole key, which is looked up and not searched for.
-const keyLength = 36
-
 // Operations lists operations.
 func (d *Desk) Operations(ctx context.Context, f Filter) (Page, error) {
-	if len(f.Search) == keyLength && f.Before == 0 && f.Queue == "" {
-		op, err := d.Operation(ctx, strings.ToLower(f.Search))
-		switch {
-		case err == nil && f.takes(op):
-			return Page{Operations: []*toolguard.Operation{op}}, nil
-		case err != nil && !errors.Is(err, toolguard.ErrNotFound):
-			return Page{}, err
-		}
-	}
 	return d.list(ctx, f, f.takes)
 }
 

@@ -29,7 +29,8 @@ var house = map[string][]string{
 	"cmd/mcp-server/config": {"adapters/mcpguard", "adapters/restguard", "keyderive", "notify", "registry"},
 	"cmd/mcp-server/drill":  {"badgerstore", "keyderive", "registry", "toolguard"},
 	"cmd/mcp-server":        {"adapters/mcpguard", "api", "badgerstore", "cmd/mcp-server/config", "cmd/mcp-server/drill", "console", "keyderive", "notify", "people", "registry", "sharedstore", "telemetry", "toolguard"},
-	"evals":                 {"registry"},
+	"evals":                 {"evals/recorded", "keyderive", "registry", "toolguard", "toolguard/storetest"},
+	"evals/recorded":        nil,
 	"e2e":                   nil,
 }
 

@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const every = 5000;
-  const edited = (part) => part.querySelector("details[open]") ||
+  const edited = (part) =>
     part.contains(document.activeElement) && document.activeElement.matches("input, textarea, select, button, pre") ||
     [...part.querySelectorAll("input:not([type=hidden]), textarea")].some((field) => field.type === "checkbox" ? field.checked : field.value !== field.defaultValue) ||
     (!getSelection().isCollapsed && part.contains(getSelection().anchorNode));

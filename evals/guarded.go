@@ -1,0 +1,286 @@
+package evals
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"toolguard.dev/keyderive"
+	"toolguard.dev/registry"
+	"toolguard.dev/toolguard"
+	"toolguard.dev/toolguard/storetest"
+)
+
+// guarded is a line with toolguard in it, in process: a real guard on a real store.
+type guarded struct {
+	arm     *Arm
+	event   string
+	known   func(f *keyderive.Facts) // leaves the facts that the policy's context declares
+	entries []*registry.Entry
+	by      map[string]int // entries by server and tool
+
+	mu    sync.Mutex
+	store *storetest.Memory
+	born  int          // processes begun
+	now   [2]*guarding // the second only where two work together
+	world *World
+	gone  []*guarding
+}
+
+// guarding is one process.
+type guarding struct {
+	name  string
+	guard *toolguard.Guard
+	tools []*toolguard.Tool
+	ctx   context.Context
+	kill  context.CancelFunc
+}
+
+// newGuarded starts the process, or both.
+func newGuarded(a *Arm, w *World, event string, entries []*registry.Entry, processes int, known func(*keyderive.Facts)) (*guarded, error) {
+	g := &guarded{arm: a, world: w, event: event, entries: entries, by: map[string]int{}, store: storetest.NewMemory(), known: known}
+	for i, e := range entries {
+		g.by[e.Action()] = i
+	}
+	for i := range processes {
+		p, err := g.begin()
+		if err != nil {
+			return nil, err
+		}
+		g.now[i] = p
+	}
+	return g, nil
+}
+
+// begin opens a guard on the store as it is.
+func (g *guarded) begin() (*guarding, error) {
+	g.born++
+	p := &guarding{name: fmt.Sprintf("process %d", g.born)}
+	p.ctx, p.kill = context.WithCancel(context.Background())
+	var err error
+	p.guard, err = toolguard.Open(p.ctx, g.ledger(), &toolguard.Options{
+		Log: slog.New(slog.DiscardHandler), Process: p.name, Alive: g.alive,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range g.entries {
+		t, err := p.guard.Register(p.ctx, e)
+		if err != nil {
+			return nil, err
+		}
+		p.tools = append(p.tools, t)
+	}
+	return p, nil
+}
+
+func (g *guarded) ledger() *storetest.Memory {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.store
+}
+
+func (g *guarded) alive(process string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range g.now {
+		if p != nil && p.name == process {
+			return p.ctx.Err() == nil
+		}
+	}
+	return false
+}
+
+func (g *guarded) do(q *question) said {
+	g.mu.Lock()
+	p := g.now[q.process]
+	g.mu.Unlock()
+	if p == nil || p.ctx.Err() != nil {
+		return said{kind: saidNothing}
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, q.patience)
+	defer cancel()
+	r := p.guard.Do(ctx, toolguard.Call{
+		Tool: p.tools[g.by[q.server+"/"+q.tool]], Arguments: q.args, Facts: g.facts(q), Meta: q.meta(),
+	})
+	switch {
+	case p.ctx.Err() != nil:
+		return said{kind: saidNothing}
+	case ctx.Err() != nil:
+		return said{kind: saidError, text: "timed out"}
+	}
+	s := understood(r)
+	s.took = r.Delivered
+	return s
+}
+
+// facts are what the runtime says about a call: a chat client its session and call id, a workflow also where it is.
+func (g *guarded) facts(q *question) keyderive.Facts {
+	f := keyderive.Facts{Session: fmt.Sprintf("session %d", q.played), CallID: q.id, Client: "chaos"}
+	if !g.arm.policy {
+		return f
+	}
+	f.SourceEvent, f.Run, f.Step, f.Request = g.event, fmt.Sprintf("run %d", q.played), strconv.Itoa(q.step), fmt.Sprintf("turn %d", q.turn)
+	if g.known != nil {
+		g.known(&f)
+	}
+	return f
+}
+
+// understood is what an agent makes of a guarded answer. It believes what it is told.
+func understood(r *toolguard.Result) said {
+	v := r.Verdict
+	s := said{text: r.Text, wait: time.Duration(v.RetryAfterMS) * time.Millisecond}
+	if s.text == "" {
+		s.text = r.Answer.Text()
+	}
+	switch v.Outcome {
+	case toolguard.Fresh:
+		s.kind = saidDone
+		if v.Status == toolguard.StatusFailed || r.Answer.IsError() {
+			s.kind = saidRefused
+		}
+	case toolguard.Replayed:
+		s.kind = saidDone
+	case toolguard.Pending:
+		s.kind = saidPending
+		if v.Reason == toolguard.ReasonApprovalRequired {
+			s.kind = saidApproval
+		}
+	case toolguard.Escalated:
+		s.kind = saidPerson
+	default:
+		switch v.Reason {
+		case toolguard.ReasonEarlierUnknown:
+			s.kind = saidHeld
+			if v.Status == toolguard.StatusSucceeded {
+				s.wait = -1 // it was told of the earlier call's result
+			}
+		case toolguard.ReasonArgumentsChanged:
+			s.kind = saidChanged
+		case toolguard.ReasonRefused:
+			s.kind = saidRefused
+		case toolguard.ReasonToolUnavailable, toolguard.ReasonStoreUnavailable:
+			s.kind = saidAway
+		default:
+			s.kind = saidStopped
+		}
+	}
+	return s
+}
+
+// die is kill -9: what the process had not written is gone, and it writes nothing more.
+func (g *guarded) die() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.store = g.store.Reopen()
+	for i, p := range g.now {
+		if p != nil {
+			p.kill()
+			g.gone = append(g.gone, p)
+			g.now[i] = nil
+		}
+	}
+}
+
+func (g *guarded) restart() {
+	p, err := g.begin()
+	if err != nil {
+		panic(fmt.Sprintf("evals: the guard does not start again: %v", err)) // the store in memory does not fail
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.now[0] = p
+}
+
+// queue lists the operations in one of the queues for people.
+func (g *guarded) queue(name string) []*toolguard.Operation {
+	page, err := g.ledger().Operations(context.Background(), toolguard.Query{Queue: name, Limit: 1000})
+	if err != nil {
+		return nil
+	}
+	return page.Operations
+}
+
+// stepOf is the step that an operation was made for.
+func (g *guarded) stepOf(op *toolguard.Operation) int {
+	g.world.mu.Lock()
+	defer g.world.mu.Unlock()
+	if step, ok := g.world.stepOf[op.Key]; ok {
+		return step
+	}
+	step, err := strconv.Atoi(op.Facts.Step)
+	if err != nil {
+		return -1
+	}
+	g.world.stepOf[op.Key] = step // what is sent after a person's yes comes without a tag
+	return step
+}
+
+func (g *guarded) decide(approve func(step int) bool) {
+	for _, op := range g.queue(toolguard.QueueApproval) {
+		if op.Approval == nil || op.Approval.State != toolguard.ApprovalOpen {
+			continue
+		}
+		step := g.stepOf(op)
+		yes := approve(step)
+		if yes {
+			g.world.note(step, "a person says yes")
+		} else {
+			g.world.note(step, "a person says no")
+		}
+		_, err := toolguard.DecideApproval(context.Background(), g.ledger(), toolguard.ApprovalVerdict{
+			ID: op.Approval.ID, Approve: yes, By: toolguard.Person{Name: "dana", Proven: true},
+		})
+		if err != nil {
+			g.world.note(step, "which does not count: "+err.Error())
+		}
+	}
+}
+
+// settle waits until no operation is on its way or can settle by itself.
+func (g *guarded) settle() {
+	for range 60 {
+		page, err := g.ledger().Operations(context.Background(), toolguard.Query{Open: true})
+		if err != nil {
+			return
+		}
+		busy := false
+		for _, op := range page.Operations {
+			busy = busy || op.Status == toolguard.StatusDispatching || op.Status == toolguard.StatusUnknown || op.Status == toolguard.StatusApproved
+		}
+		if !busy {
+			return
+		}
+		time.Sleep(30 * time.Second)
+	}
+}
+
+func (g *guarded) waiting() map[int]bool {
+	steps := map[int]bool{}
+	for _, queue := range []string{toolguard.QueueOutcome, toolguard.QueueApproval} {
+		for _, op := range g.queue(queue) {
+			steps[g.stepOf(op)] = true
+		}
+	}
+	return steps
+}
+
+func (g *guarded) end() {
+	g.mu.Lock()
+	all := g.gone
+	for _, p := range g.now {
+		if p != nil {
+			all = append(all, p)
+		}
+	}
+	g.mu.Unlock()
+	for _, p := range all {
+		_ = p.guard.Close(context.Background())
+		p.kill()
+	}
+	_ = g.ledger().Close()
+}

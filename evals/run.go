@@ -1,0 +1,283 @@
+package evals
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"toolguard.dev/evals/recorded"
+	"toolguard.dev/keyderive"
+	"toolguard.dev/registry"
+)
+
+// Options of [Run].
+type Options struct {
+	Seed   uint64
+	Faults []Fault // nil: all
+	Arms   []Arm   // nil: all
+	// Labels says what is known of a run; nil: nothing is.
+	Labels func(*recorded.Run) *recorded.Label
+	// Policy says what the arms with a policy have; nil: one is derived for each tool from its calls in the run.
+	Policy Policy
+	// Known leaves of a call's facts those that the runtime says; nil: all.
+	Known func(*keyderive.Facts)
+	// Progress is told, from one goroutine at a time, how many runs were played.
+	Progress func(played int)
+}
+
+// Run plays runs under each fault in each arm. What it holds does not grow with the runs. The result depends on the runs,
+// their order and the options alone. It ends early, with an error, when ctx ends or a run cannot be played.
+func Run(ctx context.Context, runs iter.Seq2[*recorded.Run, error], o Options) (*Table, error) {
+	if o.Faults == nil {
+		o.Faults = Faults
+	}
+	if o.Arms == nil {
+		o.Arms = Arms
+	}
+	if o.Progress == nil {
+		o.Progress = func(int) {}
+	}
+	if o.Labels == nil {
+		o.Labels = func(*recorded.Run) *recorded.Label { return nil }
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	b := &board{table: newTable(&o)}
+	jobs := make(chan job)
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			p := &player{options: &o, slot: &slot{}}
+			for j := range jobs {
+				tallies, stories, err := p.play(ctx, j.plan)
+				if err != nil {
+					cancel(err)
+					continue
+				}
+				o.Progress(b.add(j.number, tallies, stories))
+			}
+		})
+	}
+	feed(ctx, runs, &o, b, jobs)
+	close(jobs)
+	workers.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	b.table.finish()
+	return b.table, nil
+}
+
+// job is one run to play.
+type job struct {
+	number int
+	plan   *Plan
+}
+
+// feed reads the runs.
+func feed(ctx context.Context, runs iter.Seq2[*recorded.Run, error], o *Options, b *board, jobs chan<- job) {
+	number := 0
+	for r, err := range runs {
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			b.skip(err)
+			continue
+		}
+		label := o.Labels(r)
+		plan := PlanOf(r, label)
+		if len(plan.meant()) == 0 {
+			b.idle()
+			continue
+		}
+		if label != nil {
+			b.labelled()
+		}
+		select {
+		case jobs <- job{number, plan}:
+			number++
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func newTable(o *Options) *Table {
+	t := &Table{Seed: o.Seed}
+	for _, f := range o.Faults {
+		row := Row{Fault: f.Name, Title: f.Title}
+		for _, a := range o.Arms {
+			row.Cells = append(row.Cells, Cell{Arm: a.Name, Title: a.Title, Known: f.Known(&a)})
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// board is the table while it is made.
+type board struct {
+	mu    sync.Mutex
+	table *Table
+}
+
+func (b *board) skip(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.table.Skipped++
+	if len(b.table.Why) < maxWhy {
+		b.table.Why = append(b.table.Why, err.Error())
+	}
+}
+
+func (b *board) idle() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.table.Idle++
+}
+
+func (b *board) labelled() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.table.Labels++
+}
+
+// add adds what came of a run and returns how many there are now.
+func (b *board) add(number int, tallies [][]Tally, stories [][]*Story) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.table.Runs++
+	for f := range tallies {
+		for a := range tallies[f] {
+			cell := &b.table.Rows[f].Cells[a]
+			cell.add(&tallies[f][a])
+			if tallies[f][a].Hit == 0 && b.table.Rows[f].Fault != Faults[0].Name {
+				continue
+			}
+			if w := (worst{tallies[f][a].badness(), number, stories[f][a]}); cell.worst.story == nil || w.better(cell.worst) {
+				cell.worst = w
+			}
+		}
+	}
+	return b.table.Runs
+}
+
+// player plays runs one after the other.
+type player struct {
+	options *Options
+	slot    *slot
+}
+
+// play plays one run under all faults in all arms.
+func (p *player) play(ctx context.Context, plan *Plan) (tallies [][]Tally, stories [][]*Story, err error) {
+	list := shapesOf(plan)
+	for f := range p.options.Faults {
+		fault := &p.options.Faults[f]
+		hits := choosing(plan, shapesBy(list), fault, p.options.Seed)
+		var t []Tally
+		var s []*Story
+		for a := range p.options.Arms {
+			if ctx.Err() != nil {
+				return nil, nil, context.Cause(ctx)
+			}
+			tally, story, err := p.episode(plan, list, fault, &p.options.Arms[a], hits)
+			if err != nil {
+				return nil, nil, fmt.Errorf("%s, %s, %s: %w", nameOf(plan.Run), fault.Name, p.options.Arms[a].Name, err)
+			}
+			t, s = append(t, tally), append(s, story)
+		}
+		tallies, stories = append(tallies, t), append(stories, s)
+	}
+	return tallies, stories, nil
+}
+
+// errStuck is a run that got stuck: something waits that nothing will wake. It is a fault of this program.
+var errStuck = errors.New("the run got stuck")
+
+// episode plays one run under one fault in one arm, in a time of its own.
+func (p *player) episode(plan *Plan, list []*shape, f *Fault, arm *Arm, hits map[int]bool) (tally Tally, story *Story, err error) {
+	var entries []*registry.Entry
+	if arm.guarded {
+		for _, s := range list {
+			e, err := p.slot.entry(s, arm, f, p.options.Policy)
+			if err != nil {
+				return tally, nil, err
+			}
+			entries = append(entries, e)
+		}
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: %v", errStuck, r)
+		}
+	}()
+	synctest.Test(new(testing.T), func(*testing.T) {
+		tally, story, err = p.act(plan, shapesBy(list), f, arm, hits, entries)
+	})
+	return tally, story, err
+}
+
+// act is an episode, inside its bubble.
+func (p *player) act(plan *Plan, shapes map[string]*shape, f *Fault, arm *Arm, hits map[int]bool, entries []*registry.Entry) (Tally, *Story, error) {
+	story := &Story{Run: nameOf(plan.Run), Fault: f.Title, Arm: arm.Title, began: time.Now()}
+	w := NewWorld(plan)
+	w.Took, w.Late, w.Slow, w.Away, w.Lag = 100*time.Millisecond, 50*time.Second, 10*time.Second, 2*time.Minute, lag
+	if arm.keyed || arm.key != noKey {
+		w.Keys = KeysReplay
+		if f.unique {
+			w.Keys = KeysUnique
+		}
+		if f.window {
+			w.Window = window
+		}
+	}
+	w.note = func(step int, text string) { story.add(step, "downstream", text) }
+	n := 0
+	for i := range plan.Steps {
+		if !hits[i] {
+			continue
+		}
+		if n++; n%2 == 0 && f.trouble2 != nil {
+			w.Trouble(i, f.trouble2...)
+		} else if f.trouble != nil {
+			w.Trouble(i, f.trouble...)
+		}
+	}
+	p.slot.world = w
+	var l line = newBare(arm, w)
+	if arm.guarded {
+		processes := 1
+		if f.story == twice {
+			processes = 2
+		}
+		g, err := newGuarded(arm, w, "event "+plan.Run.Name, entries, processes, p.options.Known)
+		if err != nil {
+			return Tally{}, nil, err
+		}
+		l = g
+	}
+	defer w.Settle()
+	defer l.end()
+	w.Die = l.die
+	a := &agent{
+		plan: plan, shapes: shapes, fault: f, line: l, world: w, story: story, hits: hits,
+		met: map[int]bool{}, told: map[int]bool{}, done: map[int]bool{}, asked: map[int]bool{}, keys: map[int]string{}, replays: map[int]bool{},
+	}
+	a.play()
+	w.Settle()
+	l.settle()
+	withdrawn := map[int]bool{}
+	if f.story == rejects {
+		withdrawn = hits
+	}
+	t := judge(plan, w, a, l.waiting(), withdrawn)
+	story.add(-1, "verdict", fmt.Sprintf("%d of %d intended writes happened more than once, %d were lost, %d needed repeats were held back, %d writes are with a person",
+		t.Duplicated, t.Intended, t.Missing, t.Held, t.ToPerson))
+	return t, story, nil
+}
