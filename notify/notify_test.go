@@ -63,6 +63,9 @@ func receiver(t *testing.T, status func(n int64, w http.ResponseWriter)) (*httpt
 		if want := secret(t).Sign(id, time.Unix(sec, 0), body); err != nil || r.Header.Get("webhook-signature") != want || r.Method != "POST" {
 			t.Errorf("%s %s: signature %q, want %q", r.Method, id, r.Header.Get("webhook-signature"), want)
 		}
+		if r.URL.Path != "/" {
+			t.Errorf("a redirect was followed to %s", r.URL.Path)
+		}
 		got <- received{id, string(body), time.Now()}
 		if status != nil {
 			status(n.Add(1), w)

@@ -37,7 +37,7 @@ type rehearsedOne struct {
 }
 
 // abreast is how many tools are drilled at a time: most of it is waiting.
-const abreast = 4
+const abreast = 8
 
 func (p *program) drill(c *cobra.Command) error {
 	cfg, err := p.load()
