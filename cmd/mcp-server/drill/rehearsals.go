@@ -28,12 +28,19 @@ func notApplicable(format string, args ...any) Rehearsal {
 func (a *act) idempotent() bool { return a.tool.Effective == registry.Idempotent }
 
 // unread says why a rehearsal cannot begin: the answer that the drill made up is none that the policy takes for a success.
-func (a *act) unread(r *toolguard.Result) (Rehearsal, bool) {
-	v := r.Verdict
+func (a *act) unread(first *toolguard.Result) (Rehearsal, bool) {
+	v := first.Verdict
 	if v.Outcome == toolguard.Fresh && (v.Status == toolguard.StatusSucceeded || a.subject.Observe) {
 		return Rehearsal{}, false
 	}
-	return notApplicable("the first call, which the downstream answered with a plain success, came to %s: %s; either classify takes too much for no success, or it needs an answer that the drill cannot make up", outcome(v), firstLine(r.Text)), true
+	r := notApplicable("the first call, which the downstream answered with a plain success, came to %s: %s; either classify takes too much for no success, or it needs an answer that the drill cannot make up", outcome(v), firstLine(first.Text))
+	r.late = late(first)
+	return r, true
+}
+
+// late reports whether a call that is answered at once had no answer in time.
+func late(r *toolguard.Result) bool {
+	return r.Verdict.Outcome == toolguard.Pending && r.Verdict.Reason != toolguard.ReasonApprovalRequired || r.Verdict.Reason == toolguard.ReasonToolUnavailable
 }
 
 func outcome(v toolguard.Verdict) string {
@@ -84,7 +91,9 @@ func sameEvent(ctx context.Context, a *act) (Rehearsal, error) {
 		return fail("done %d times: %s", n, a.whyAnew()), nil
 	}
 	if second.Verdict.Outcome != toolguard.Replayed {
-		return fail("done once, but the second delivery was not told so: %s", told(second)), nil
+		r := fail("done once, but the second delivery was not told so: %s", told(second))
+		r.late = late(second)
+		return r, nil
 	}
 	weak := ""
 	switch p := a.entry.Policy; {
@@ -238,7 +247,9 @@ func (a *act) retried(ctx context.Context, after string, begin func() (*toolguar
 		return Rehearsal{}, err
 	}
 	if a.down.calls() == 0 {
-		return notApplicable("the first call did not reach the downstream (%s)", told(first)), nil
+		r := notApplicable("the first call did not reach the downstream (%s)", told(first))
+		r.late = late(first)
+		return r, nil
 	}
 	deadline := a.entry.Policy.Timeout
 	again, err := a.send(ctx, a.facts(2), a.reworded(2))

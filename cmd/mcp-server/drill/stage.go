@@ -21,6 +21,7 @@ import (
 
 const (
 	quick  = 500 * time.Millisecond // what a tool's timeout is in a drill; its other times shrink with it
+	slow   = 8 * quick              // where that was too little for the machine
 	settle = 400 * time.Millisecond // at most so long for what a lookup must wait
 	person = "drill"
 )
@@ -43,12 +44,12 @@ type stage struct {
 }
 
 // shrunk is a policy in which time runs faster, so that a drill takes seconds: what it says of the order of things stays.
-func shrunk(p registry.Policy) registry.Policy {
+func shrunk(p registry.Policy, to time.Duration) registry.Policy {
 	timeout := cmp.Or(p.Timeout, registry.DefaultTimeout)
-	by := min(1, float64(quick)/float64(timeout))
+	by := min(1, float64(to)/float64(timeout))
 	shrink := func(d time.Duration) time.Duration { return max(time.Duration(float64(d)*by), 1) }
 	p.Timeout = shrink(timeout)
-	p.AnswerWithin = max(shrink(cmp.Or(p.AnswerWithin, registry.DefaultAnswerWithin)), quick/8)
+	p.AnswerWithin = max(shrink(cmp.Or(p.AnswerWithin, registry.DefaultAnswerWithin)), to/8)
 	if p.DownstreamKey.Window > 0 {
 		p.DownstreamKey.Window = shrink(p.DownstreamKey.Window)
 	}
@@ -63,9 +64,9 @@ func shrunk(p registry.Policy) registry.Policy {
 	return p
 }
 
-func newStage(ctx context.Context, s *Subject) (*stage, error) {
+func newStage(ctx context.Context, s *Subject, pace time.Duration) (*stage, error) {
 	t := s.Tool
-	t.Policy = shrunk(t.Policy)
+	t.Policy = shrunk(t.Policy, pace)
 	st := &stage{subject: s, log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	t.Handler = func(ctx context.Context, d *registry.Dispatch) (registry.Answer, error) {
 		return st.down.handle(ctx, d)
