@@ -52,6 +52,9 @@ func (v *visit) decide() error {
 		return err
 	}
 	word := map[bool]string{true: "approved", false: "rejected"}[approve]
+	if op.Seen != nil && verdict != "repeat" {
+		word = "seen"
+	}
 	v.done("/operations/"+url.PathEscape(op.Key), word)
 	return nil
 }

@@ -144,6 +144,7 @@ func lasts(d time.Duration) string {
 var said = map[string]string{
 	"approved":  "Approved. The server that serves the tool sends it now, once; the agent's next identical call gets the result.",
 	"rejected":  "Rejected. The same arguments stay blocked; other ones ask anew.",
+	"seen":      "Recorded what you found. It stays as it was decided, and does not wait any more.",
 	"applied":   "Recorded: it happened. The next identical call gets the result.",
 	"failed":    "Recorded: it did not happen. The next call may send it.",
 	"abandoned": "Given up. It stays blocked until somebody has it repeated.",

@@ -51,6 +51,7 @@ type Operation struct {
 	Allowed    *Decision     `json:"allowed,omitempty"`   // a person allowed the next occurrence
 	Resolved   *Decision     `json:"resolved,omitempty"`  // a person's verdict
 	Conflict   string        `json:"conflict,omitempty"`  // evidence that contradicts a final status
+	Seen       *Decision     `json:"seen,omitempty"`      // what a person found about it; the status stays
 	Spent      bool          `json:"spent,omitempty"`     // escalated because the budget was spent
 
 	DownstreamID string    `json:"downstream_id,omitempty"`
@@ -198,6 +199,9 @@ func (op *Operation) list(w *Write) {
 	w.Queue = op.queue()
 }
 
+// Contradicted reports whether evidence speaks against how a final operation stands, and no person has looked at it yet.
+func (op *Operation) Contradicted() bool { return op.Conflict != "" && op.Seen == nil }
+
 // Queues of what waits for a person.
 const (
 	QueueApproval = "approval" // a request for approval
@@ -209,7 +213,7 @@ func (op *Operation) queue() string {
 	switch {
 	case op.Status == StatusAwaitingApproval:
 		return QueueApproval
-	case op.Status == StatusUnknown, op.Status == StatusEscalated, op.Conflict != "":
+	case op.Status == StatusUnknown, op.Status == StatusEscalated, op.Contradicted():
 		return QueueOutcome
 	}
 	return ""
@@ -220,7 +224,7 @@ func (op *Operation) Clone() *Operation {
 	c := op.clone()
 	c.Material = slices.Clone(op.Material)
 	c.Rejected = slices.Clone(op.Rejected)
-	c.Ordered, c.Allowed, c.Resolved = clone(op.Ordered), clone(op.Allowed), clone(op.Resolved)
+	c.Ordered, c.Allowed, c.Resolved, c.Seen = clone(op.Ordered), clone(op.Allowed), clone(op.Resolved), clone(op.Seen)
 	for i := range c.Attempts {
 		a := &c.Attempts[i]
 		a.Order, a.Picture = clone(a.Order), clone(a.Picture)

@@ -117,6 +117,9 @@ func decideOn(ctx context.Context, store Store, key string, by Person, occurrenc
 
 // resolve applies a verdict. It is pure but for op, which it changes.
 func resolve(op *Operation, body Body, r Resolution, now time.Time) (*Write, error) {
+	if op.Status.Final() && op.Conflict != "" && (op.Seen == nil || op.Seen.Verdict == r.Verdict) {
+		return see(op, r, now), nil
+	}
 	if op.Resolved != nil && op.Resolved.Verdict == r.Verdict && op.Resolved.Attempt == op.Sent && op.Status != StatusUnknown && op.Status != StatusEscalated {
 		if r.Result != nil && !bytes.Equal(r.Result, body.Result) || r.DownstreamID != "" && r.DownstreamID != op.DownstreamID {
 			return nil, fmt.Errorf("operation %s was decided already, with another result or name, and that stays: %w", op.Key, ErrTransition)
@@ -160,6 +163,18 @@ func resolve(op *Operation, body Body, r Resolution, now time.Time) (*Write, err
 	}
 	w.Events = []Event{decisionEvent(op, EventResolved, decision, now)}
 	return w, nil
+}
+
+// see records what a person found about a final operation that evidence contradicts. It changes no status and sends
+// nothing; it takes the operation off the list of what waits for a person. The same again changes nothing.
+func see(op *Operation, r Resolution, now time.Time) *Write {
+	if op.Seen != nil {
+		return nil
+	}
+	op.Seen = &Decision{Verdict: r.Verdict, By: r.By.Name, Note: r.Note, At: now.UTC(), Weak: !r.By.Proven, Attempt: op.Sent}
+	e := decisionEvent(op, EventResolved, op.Seen, now)
+	e.detail("conflict", op.Conflict)
+	return &Write{Events: []Event{e}}
 }
 
 // Arrival is until when an attempt may still arrive, or show in a lookup: a verdict "not applied" before it is too early.

@@ -3,6 +3,7 @@ package toolguard_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -261,6 +262,24 @@ func TestLookup(t *testing.T) {
 			w.wait(10 * time.Minute)
 			if op := w.op(key); op.Conflict == "" || op.Status != toolguard.StatusAbandoned {
 				w.t.Errorf("status %s, conflict %q", op.Status, op.Conflict)
+			}
+			w.sent(1)
+			// A person looks at it once; it stays as it was decided, and does not wait any more.
+			for range 2 {
+				if err := w.resolve(key, "applied", false); err != nil {
+					w.t.Error(err)
+				}
+			}
+			if op := w.op(key); op.Contradicted() || op.Status != toolguard.StatusAbandoned || op.Seen.Verdict != "applied" || op.Resolved.Verdict != "abandoned" {
+				w.t.Errorf("seen %+v, status %s", op.Seen, op.Status)
+			}
+			if err := w.resolve(key, "not_applied", false); !errors.Is(err, toolguard.ErrTransition) {
+				w.t.Errorf("another word about it: %v", err)
+			}
+			w.wantEvents(toolguard.EventResolved, 2)
+			page, err := w.store.Operations(context.Background(), toolguard.Query{Queue: toolguard.QueueOutcome})
+			if err != nil || len(page.Operations) > 0 {
+				w.t.Errorf("%d wait for a person, %v", len(page.Operations), err)
 			}
 			w.sent(1)
 		}},

@@ -79,7 +79,7 @@ func settle(op *Operation, ev evidence, now time.Time) []EventType {
 			op.DownstreamID = ev.downstreamID
 		}
 		if op.doneOtherwise(a) {
-			op.Conflict = fmt.Sprintf("attempt %d was answered as done after another attempt, with other arguments, had been", a.N)
+			op.contradict("attempt %d was answered as done after another attempt, with other arguments, had been", a.N)
 			events = append(events, EventConflict)
 		}
 		return events
@@ -127,17 +127,22 @@ func late(op *Operation, before Attempt, a *Attempt) []EventType {
 	}
 	switch {
 	case a.State == AttemptSucceeded && op.Resolved != nil:
-		op.Conflict = fmt.Sprintf("attempt %d was answered as done after a person had decided %q", a.N, op.Resolved.Verdict)
+		op.contradict("attempt %d was answered as done after a person had decided %q", a.N, op.Resolved.Verdict)
 	case a.State == AttemptSucceeded && op.Status == StatusRejected:
-		op.Conflict = fmt.Sprintf("attempt %d was answered as done after a person had rejected it", a.N)
+		op.contradict("attempt %d was answered as done after a person had rejected it", a.N)
 	case a.State == AttemptSucceeded && !op.sameEffect(a):
-		op.Conflict = fmt.Sprintf("attempt %d was answered as done after another attempt had been", a.N)
+		op.contradict("attempt %d was answered as done after another attempt had been", a.N)
 	case a.proven() && op.Resolved != nil && op.Status == StatusSucceeded && !op.unresolved():
-		op.Conflict = fmt.Sprintf("attempt %d was answered as not done after a person had decided %q", a.N, op.Resolved.Verdict)
+		op.contradict("attempt %d was answered as not done after a person had decided %q", a.N, op.Resolved.Verdict)
 	default:
 		return []EventType{EventSettled}
 	}
 	return []EventType{EventSettled, EventConflict}
+}
+
+// contradict notes evidence that speaks against how a final operation stands: a person has to look at it.
+func (op *Operation) contradict(format string, args ...any) {
+	op.Conflict, op.Seen = fmt.Sprintf(format, args...), nil
 }
 
 // sameEffect reports whether attempt a cannot have had an effect of its own: the downstream honours keys, and another

@@ -131,6 +131,8 @@ func decided(op *toolguard.Operation, verdict string) string {
 		return what
 	case verdict == "repeat":
 		return fmt.Sprintf("it stays %s, and may be done once more: the next call is its next occurrence", op.Status)
+	case op.Seen != nil:
+		return fmt.Sprintf("recorded as looked at, %s; it stays %s, and does not wait for a person any more", verdict, op.Status)
 	case verdict == toolguard.VerdictApplied:
 		return "recorded as applied; it is succeeded now, and the next call gets the result"
 	case verdict == toolguard.VerdictNotApplied:

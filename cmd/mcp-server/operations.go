@@ -133,7 +133,7 @@ const needsApproval = "an approval"
 // needs says what an operation needs from a person; "" for nothing.
 func needs(op *toolguard.Operation) string {
 	switch {
-	case op.Conflict != "":
+	case op.Contradicted():
 		return "a look: evidence contradicts it"
 	case op.Status == toolguard.StatusEscalated && op.Ordered != nil:
 		return "" // a person has ordered it to be sent again
