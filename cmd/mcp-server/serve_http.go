@@ -44,6 +44,8 @@ func (e endpoint) listen(log *slog.Logger) (net.Listener, error) {
 		// Every window of a client starts a server of its own on one configuration.
 		log.Warn("the configured address for HTTP is taken, by another mcp-server most likely; serving stdio only", "listen", address)
 		return nil, nil
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("HTTP: %w; another mcp-server may serve there already, else give another port with --http", err)
 	}
 	return nil, fmt.Errorf("HTTP: %w", err)
 }

@@ -149,7 +149,7 @@ func TestServeHTTPAddressTaken(t *testing.T) {
 	d.write("toolguard.yaml", plainOffice+"http: {listen: \""+l.Addr().String()+"\"}\n")
 	for _, args := range [][]string{{"--no-stdio"}, {"--http", l.Addr().String()}} {
 		_, errs, code := d.run(append([]string{"serve"}, args...)...)
-		if want := "mcp-server: HTTP: listen tcp " + l.Addr().String() + ": bind: address already in use\n"; code != 1 || errs != want {
+		if want := "mcp-server: HTTP: listen tcp " + l.Addr().String() + ": bind: address already in use; another mcp-server may serve there already, else give another port with --http\n"; code != 1 || errs != want {
 			t.Errorf("%v: exit %d, %s", args, code, errs)
 		}
 	}
