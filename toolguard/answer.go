@@ -110,6 +110,9 @@ func (g *Guard) landed(v *visit, f *flight, owner bool) *Result {
 	op := out.op
 	verdict := g.verdict(v, op, outcome, reason)
 	verdict.Attempt = f.attempt
+	if at, ok := g.due(v.Tool, op); ok && outcome == Pending {
+		verdict.RetryAfterMS = fromNow(at)
+	}
 	if !owner && outcome == Replayed && op.Frozen != v.frozen {
 		verdict.Differs = g.differs(v, op)
 	}
@@ -149,12 +152,15 @@ func (g *Guard) landed(v *visit, f *flight, owner bool) *Result {
 	return g.result(verdict, registry.Answer{}, text(v.Tool.Name, verdict, told{op: op, says: out.class.Says, answered: out.class.Answered, sets: v.Tool.Effective == registry.Idempotent}), nil)
 }
 
+// fromNow is how many milliseconds there are until a moment, for somebody who is to come again: a second at least.
+func fromNow(at time.Time) int64 { return max(time.Until(at).Milliseconds(), 1000) }
+
 // answer gives a caller what the record says.
 func (g *Guard) answer(v *visit, d decision) *Result {
 	op := d.op
 	verdict := g.verdict(v, op, d.outcome, d.reason)
 	if !d.at.IsZero() && d.outcome == Pending {
-		verdict.RetryAfterMS = max(time.Until(d.at).Milliseconds(), 1000)
+		verdict.RetryAfterMS = fromNow(d.at)
 	}
 	if d.outcome == Replayed {
 		if op.Frozen != v.frozen {

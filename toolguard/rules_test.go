@@ -461,6 +461,18 @@ func TestRule(t *testing.T) {
 			}
 			w.want(w.call("append", `{"to":"x"}`), "fresh")
 		}},
+		{"whoever waited for an attempt in vain is told when more will be known", func(w *world) {
+			w.change("pay", func(t *registry.Tool) {
+				t.Policy.DownstreamKey = registry.DownstreamKey{Meta: "key", Window: 24 * time.Hour}
+				t.Policy.Timeout = 10 * time.Minute
+			})
+			w.next(lost)
+			r := w.call("pay", invoice, event("evt 1"))
+			w.want(r, "pending/reconciling")
+			if r.Verdict.RetryAfterMS < 1000 || !strings.Contains(r.Text, "More will be known in about 10m") {
+				w.t.Errorf("%+v, %s", r.Verdict, r.Text)
+			}
+		}},
 		{"the waiting call uses the time it has for the next attempt", func(w *world) {
 			w.change("pay", func(t *registry.Tool) {
 				t.Policy.DownstreamKey = registry.DownstreamKey{Meta: "key", Window: time.Hour}
