@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 )
 
-// Lookup is one way to learn what became of an attempt: a read of the downstream, and how its answer is understood.
+// Lookup is one way to learn what became of an attempt: a read of the downstream, and how its answer is understood. An
+// answer that is an error, or speaks like one, counts only for a condition that names result.is_error or result.status,
+// or, for Absent, asks for something that is in that answer: that a text is missing from "busy" proves nothing.
 type Lookup struct {
 	Tool      string        // the read, by its name at the same server; "" where Handler is no tool
 	Arguments *Template     // what it is called with; nil: {}
@@ -80,6 +83,12 @@ func (e *Entry) Look(ctx context.Context, i int, values Values) Found {
 	}
 	act := &activation{in: Input{Arguments: values.Arguments, Facts: values.Facts, Tool: e.Action(), Answer: &answer}, view: v}
 	applied, absent := holds(l.Applied, act), holds(l.Absent, act)
+	if v.isError || v.saysError {
+		empty := activation{in: act.in, view: noAnswer.view()}
+		empty.in.Answer = &noAnswer
+		applied = applied && l.Applied.asksForErrors()
+		absent = absent && (l.Absent.asksForErrors() || !holds(l.Absent, &empty))
+	}
 	switch {
 	case applied && !absent:
 		f.Finding = Applied
@@ -92,6 +101,14 @@ func (e *Entry) Look(ctx context.Context, i int, values Values) Found {
 		}
 	}
 	return f
+}
+
+// noAnswer is an error answer without a word.
+var noAnswer = Answer{Result: json.RawMessage(`{"content":[],"isError":true}`)}
+
+// asksForErrors reports whether a condition names what tells an error from other answers.
+func (x *Expression) asksForErrors() bool {
+	return strings.Contains(x.source, "result.is_error") || strings.Contains(x.source, "result.status")
 }
 
 // holds evaluates a condition; one that fails, or is not there, does not hold.

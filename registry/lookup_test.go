@@ -76,16 +76,22 @@ func TestLook(t *testing.T) {
 		absent  string
 		want    registry.Finding
 	}{
-		"found":             {`{"structuredContent":{"n":1},"content":[]}`, nil, "result.json.n == 1", "result.json.n == 0", registry.Applied},
-		"absent":            {`{"structuredContent":{"n":0},"content":[]}`, nil, "result.json.n == 1", "result.json.n == 0", registry.Absent},
-		"two":               {`{"structuredContent":{"n":2},"content":[]}`, nil, "result.json.n == 1", "result.json.n == 0", registry.Unclear},
-		"both at once":      {`{"structuredContent":{"n":1},"content":[]}`, nil, "result.json.n == 1", "result.json.n < 5", registry.Unclear},
-		"an error answer":   {`{"content":[{"type":"text","text":"busy"}],"isError":true}`, nil, "result.json.n == 1", "result.json.n == 0", registry.Unclear},
-		"not found, marked": {`{"content":[{"type":"text","text":"no such payment"}],"isError":true}`, nil, "", `result.is_error && result.text.contains("no such payment")`, registry.Absent},
-		"no bool":           {`{"structuredContent":{"n":1},"content":[]}`, nil, "result.json.n", "", registry.Unclear},
-		"unreadable":        {`[1]`, nil, "true", "", registry.Unclear},
-		"not complete":      {`{"resultType":"input_required","content":[]}`, nil, "true", "", registry.Unclear},
-		"failed":            {``, errors.New("down"), "true", "", registry.Unclear},
+		"found":                       {`{"structuredContent":{"n":1},"content":[]}`, nil, "result.json.n == 1", "result.json.n == 0", registry.Applied},
+		"absent":                      {`{"structuredContent":{"n":0},"content":[]}`, nil, "result.json.n == 1", "result.json.n == 0", registry.Absent},
+		"two":                         {`{"structuredContent":{"n":2},"content":[]}`, nil, "result.json.n == 1", "result.json.n == 0", registry.Unclear},
+		"both at once":                {`{"structuredContent":{"n":1},"content":[]}`, nil, "result.json.n == 1", "result.json.n < 5", registry.Unclear},
+		"an error answer":             {`{"content":[{"type":"text","text":"busy"}],"isError":true}`, nil, "result.json.n == 1", "result.json.n == 0", registry.Unclear},
+		"not found, marked":           {`{"content":[{"type":"text","text":"no such payment"}],"isError":true}`, nil, "", `result.is_error && result.text.contains("no such payment")`, registry.Absent},
+		"not found, in so many words": {`{"content":[{"type":"text","text":"no such payment"}],"isError":true}`, nil, "", `result.text.contains("no such payment")`, registry.Absent},
+		"not there, says an error":    {`{"content":[{"type":"text","text":"rate limited"}],"isError":true}`, nil, "", `!result.text.contains("INV-1")`, registry.Unclear},
+		"there, says an error":        {`{"content":[{"type":"text","text":"time-out looking for INV-1"}],"isError":true}`, nil, `result.text.contains("INV-1")`, "", registry.Unclear},
+		"unmarked error":              {`{"content":[{"type":"text","text":"Error: rate limited"}]}`, nil, `result.text.contains("INV-1")`, `!result.text.contains("INV-1")`, registry.Unclear},
+		"not there, in plain words":   {`{"content":[{"type":"text","text":"0 payments"}]}`, nil, `result.text.contains("INV-1")`, `!result.text.contains("INV-1")`, registry.Absent},
+		"an error that is asked for":  {`{"content":[{"type":"text","text":"gone"}],"isError":true}`, nil, "", `result.is_error`, registry.Absent},
+		"no bool":                     {`{"structuredContent":{"n":1},"content":[]}`, nil, "result.json.n", "", registry.Unclear},
+		"unreadable":                  {`[1]`, nil, "true", "", registry.Unclear},
+		"not complete":                {`{"resultType":"input_required","content":[]}`, nil, "true", "", registry.Unclear},
+		"failed":                      {``, errors.New("down"), "true", "", registry.Unclear},
 	} {
 		l := registry.Lookup{Settle: time.Second, Handler: func(context.Context, *registry.Dispatch) (registry.Answer, error) {
 			return registry.Answer{Result: json.RawMessage(c.answer)}, c.err
