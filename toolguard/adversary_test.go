@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -209,7 +210,7 @@ func TestAdversaryOfLookups(t *testing.T) {
 		play func(w *world, r *register)
 	}{
 		{"by invoice: another workflow paid it", byInvoice, func(w *world, r *register) {
-			r.found = []any{func() any { return len(w.effects) }}
+			r.finds(func() any { return w.count() })
 			w.next(later(20*time.Second, dropped))
 			w.giveUp(time.Second, "pay", invoice, event("e1"))
 			w.want(w.call("pay", invoice, event("e2"), workflow("other")), "fresh")
@@ -219,18 +220,18 @@ func TestAdversaryOfLookups(t *testing.T) {
 		}},
 		{"by invoice: another workflow paid it while the lookup was asked", byInvoice, func(w *world, r *register) {
 			w.next(dropped)
-			r.found = []any{0, func() any {
-				r.found = []any{1}
+			r.finds(0, func() any {
+				r.finds(1)
 				w.want(w.call("pay", invoice, event("e2"), workflow("other")), "fresh")
 				return 1
-			}}
+			})
 			w.want(w.call("pay", invoice, event("e1")), "pending/reconciling")
 			w.wait(time.Hour)
 			w.want(w.call("pay", invoice, event("e1")), "escalated/outcome_unknown")
 			w.had(1)
 		}},
 		{"by invoice: an abandoned one arrived after all", byInvoice, func(w *world, r *register) {
-			r.found = []any{func() any { return len(w.effects) }}
+			r.finds(func() any { return w.count() })
 			w.next(slow(10*time.Minute), later(9*time.Minute, dropped))
 			key := w.call("pay", invoice, event("e1")).Verdict.Key
 			w.wait(3 * time.Minute)
@@ -243,7 +244,7 @@ func TestAdversaryOfLookups(t *testing.T) {
 			w.had(1)
 		}},
 		{"the answer to a tool's question is on its way when the deadline passes: its sender may still send", byKey, func(w *world, r *register) {
-			r.found = []any{func() any { return len(w.effects) }}
+			r.finds(func() any { return w.count() })
 			w.next(func(w *world, ctx context.Context, d *registry.Dispatch, effect func()) (registry.Answer, error) {
 				d.Sent()
 				return registry.Answer{Result: json.RawMessage(`{"content":[],"resultType":"input_required","inputRequests":{"a":{}}}`)}, nil
@@ -267,28 +268,30 @@ func TestAdversaryOfLookups(t *testing.T) {
 			w.want(w.call("pay", invoice, event("e")), "fresh//succeeded")
 		}},
 		{"no space to record what they found: the downstream is not asked over and over", byKey, func(w *world, r *register) {
-			r.found = []any{fmt.Errorf("down")}
-			w.next(lost)
-			w.giveUp(time.Second, "pay", invoice, event("e"))
+			r.finds(fmt.Errorf("down"))
+			var full atomic.Bool
 			w.store.Fail = func(wr *toolguard.Write) error {
-				if wr.Operation != nil {
+				if wr.Operation != nil && full.Load() {
 					return toolguard.ErrStoreFull
 				}
 				return nil
 			}
+			w.next(lost)
+			w.giveUp(time.Second, "pay", invoice, event("e"))
+			full.Store(true)
 			w.wait(5 * time.Minute)
-			n := len(r.asked)
-			r.found = []any{func() any {
-				if len(r.asked)-n > 100 {
-					w.store.Fail = nil // or the test would not end
+			n := r.times()
+			r.finds(func() any {
+				if r.times()-n > 100 {
+					full.Store(false) // or the test would not end
 				}
 				return fmt.Errorf("down")
-			}}
+			})
 			w.want(w.call("pay", invoice, event("e")), "pending/reconciling")
-			if asked := len(r.asked) - n; asked > 2 {
+			if asked := r.times() - n; asked > 2 {
 				w.t.Errorf("asked %d times", asked)
 			}
-			w.store.Fail = nil
+			full.Store(false)
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,16 +16,33 @@ import (
 
 // register is what a lookup sees: how many payments, or an error.
 type register struct {
+	mu    sync.Mutex
 	found []any // an int, an error, or a func() any; the last one stays
 	asked []string
 }
 
+// finds says what the coming lookups see.
+func (r *register) finds(found ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.found = found
+}
+
+// times is how often it was asked.
+func (r *register) times() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.asked)
+}
+
 func (r *register) handler(_ context.Context, d *registry.Dispatch) (registry.Answer, error) {
+	r.mu.Lock()
 	r.asked = append(r.asked, string(d.Arguments))
 	now := r.found[0]
 	if len(r.found) > 1 {
 		r.found = r.found[1:]
 	}
+	r.mu.Unlock()
 	if f, ok := now.(func() any); ok {
 		now = f()
 	}
@@ -113,7 +131,7 @@ func TestLookup(t *testing.T) {
 			w.call("pay", invoice, event("e"))
 			w.wait(time.Hour)
 			w.want(w.call("pay", invoice, event("e")), "escalated/outcome_unknown/escalated")
-			r.found = []any{1}
+			r.finds(1)
 			w.wait(2 * time.Minute)
 			w.want(w.call("pay", invoice, event("e")), "replayed/done/succeeded")
 			w.sent(1)

@@ -66,7 +66,7 @@ type seam struct {
 }
 
 func (s *seam) Operations(ctx context.Context, q toolguard.Query) (toolguard.Page, error) {
-	if s.read != nil {
+	if !q.Due && s.read != nil { // what the guard looks for by itself every second is none of a test's business
 		s.read(q)
 	}
 	return s.Store.Operations(ctx, q)
@@ -276,6 +276,13 @@ func (w *world) want(r *toolguard.Result, want string) {
 	if got != want && !strings.HasPrefix(got, want+"/") {
 		w.t.Errorf("the call got %s, want %s\n%s", got, want, r.Text)
 	}
+}
+
+// count is how many effects the downstream had.
+func (w *world) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.effects)
 }
 
 // had checks how many effects the downstream had.
