@@ -79,9 +79,13 @@ func (m *model) say(format string, args ...any) {
 
 // draw makes what happens to an attempt depend on the seed and the attempt alone, whatever the schedule.
 func (m *model) draw(operation string, attempt int) *rand.Rand {
+	return drawn(m.seed, operation, attempt)
+}
+
+func drawn(seed uint64, operation string, attempt int) *rand.Rand {
 	h := fnv.New64a()
 	fmt.Fprint(h, operation, attempt)
-	return rand.New(rand.NewPCG(m.seed, h.Sum64()))
+	return rand.New(rand.NewPCG(seed, h.Sum64()))
 }
 
 // act is the downstream: what it does is drawn when the attempt arrives.
