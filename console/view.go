@@ -39,7 +39,7 @@ type request struct {
 
 func (v *visit) request(r people.Request) request {
 	out := request{Request: r, Owner: v.owner(r.Operation.Action), Now: v.now, CSRF: v.session.csrf, May: v.desk.May(people.Reviewer)}
-	out.Mine = slices.Contains(r.Requesters, v.desk.Name) || slices.Contains(r.Requesters, "*")
+	out.Mine = r.AskedBy(v.desk.Name)
 	out.Others = len(r.Reviewers) > 0 && !slices.Contains(r.Reviewers, v.desk.Name)
 	return out
 }

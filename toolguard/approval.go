@@ -117,6 +117,14 @@ func (a *Approval) joins(actor string) bool {
 	return actor != "" && !slices.Contains(a.Requesters, actor)
 }
 
+// AskedBy reports whether a person is one of the requesters, and so may not approve. A host may spell a name otherwise than
+// the reviewers' list does: case, and space around it, make nobody another person.
+func (a *Approval) AskedBy(name string) bool {
+	return slices.ContainsFunc(a.Requesters, func(r string) bool {
+		return r == "*" || strings.EqualFold(strings.TrimSpace(r), strings.TrimSpace(name))
+	})
+}
+
 // join adds a requester. Beyond maxRequesters nobody can be told from one any more, so that "*" stands for everybody.
 func (a *Approval) join(actor string) {
 	switch {
@@ -186,13 +194,13 @@ func DecideApproval(ctx context.Context, store Store, v ApprovalVerdict) (*Opera
 	if err != nil {
 		return nil, err
 	}
-	body, err := store.Body(ctx, key)
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		return nil, err
-	}
 	return decideOn(ctx, store, key, v.By, 0, 0, func(op *Operation, now time.Time) (*Write, error) {
 		if n > op.Asked {
 			return nil, fmt.Errorf("approval %s: %w", v.ID, ErrNotFound)
+		}
+		body, err := store.Body(ctx, key) // behind the operation: a write between them is a conflict
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return nil, err
 		}
 		return decideApproval(op, body, v, now)
 	})
@@ -222,7 +230,7 @@ func decideApproval(op *Operation, body Body, v ApprovalVerdict, now time.Time) 
 		return nil, fmt.Errorf("approval %s is for other arguments than those that were looked at: %w", v.ID, ErrTransition)
 	case len(a.Reviewers) > 0 && !slices.Contains(a.Reviewers, v.By.Name):
 		return nil, fmt.Errorf("approval %s is for %s to decide, not for %s: %w", v.ID, strings.Join(a.Reviewers, ", "), v.By.Name, ErrForbidden)
-	case v.Approve && (slices.Contains(a.Requesters, v.By.Name) || slices.Contains(a.Requesters, "*")):
+	case v.Approve && a.AskedBy(v.By.Name):
 		return nil, fmt.Errorf("approval %s was asked for by %s, who may reject it but not approve it: %w", v.ID, v.By.Name, ErrForbidden)
 	}
 	d := &Decision{Verdict: "approve", By: v.By.Name, Note: v.Note, At: now.UTC(), Weak: !v.By.Proven, Attempt: op.Sent}

@@ -235,6 +235,9 @@ func TestApproval(t *testing.T) {
 			w.call("pay", invoice, event("e"), actor("erin"))
 			w.refuses(toolguard.ErrForbidden, r.Verdict.Approval, true, dana)
 			w.refuses(toolguard.ErrForbidden, r.Verdict.Approval, true, erin)
+			for _, spelt := range []string{"Erin", "ERIN", " erin"} {
+				w.refuses(toolguard.ErrForbidden, r.Verdict.Approval, true, toolguard.Person{Name: spelt, Proven: true})
+			}
 			if err := w.decide(r.Verdict.Approval, false, erin); err != nil {
 				w.t.Error(err)
 			}

@@ -54,11 +54,11 @@ func Resolve(ctx context.Context, store Store, r Resolution) (*Operation, error)
 	if len(r.DownstreamID) > maxDownstreamID {
 		return nil, fmt.Errorf("a downstream id has at most %d bytes: %w", maxDownstreamID, ErrTooLarge)
 	}
-	body, err := store.Body(ctx, r.Key)
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		return nil, err
-	}
 	return decideOn(ctx, store, r.Key, r.By, r.Occurrence, r.Attempt, func(op *Operation, now time.Time) (*Write, error) {
+		body, err := store.Body(ctx, r.Key) // behind the operation: a write between them is a conflict
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return nil, err
+		}
 		return resolve(op, body, r, now)
 	})
 }

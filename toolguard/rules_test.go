@@ -401,6 +401,18 @@ func TestRule(t *testing.T) {
 				w.t.Errorf("error %v, want ErrTransition", err)
 			}
 		}},
+		{"a verdict given twice at once, in the same words, is given once", func(w *world) {
+			w.next(lost)
+			r := w.call("pay", invoice, event("evt 1"))
+			give := func(store toolguard.Store) error {
+				_, err := toolguard.Resolve(context.Background(), store, toolguard.Resolution{Key: r.Verdict.Key, Verdict: "applied", Result: json.RawMessage(`{"a":1}`)})
+				return err
+			}
+			var first error
+			if err := give(&overtaken{w.store, func() { first = give(w.store) }}); errors.Join(first, err) != nil {
+				w.t.Error(first, err)
+			}
+		}},
 		{"the downstream is busy with our very key: not done, not known", func(w *world) {
 			for _, says := range []string{"Duplicate request: idempotency key %s is already in progress", "%s was already processed with different parameters"} {
 				w.next(func(w *world, ctx context.Context, d *registry.Dispatch, effect func()) (registry.Answer, error) {
@@ -565,4 +577,18 @@ func (w *world) wantEvents(typ toolguard.EventType, n int) {
 	if got != n {
 		w.t.Errorf("%d events %s, want %d", got, typ, n)
 	}
+}
+
+// overtaken is a store to which another writer comes first, once.
+type overtaken struct {
+	toolguard.Store
+	by func()
+}
+
+func (o *overtaken) Commit(ctx context.Context, w *toolguard.Write) error {
+	if by := o.by; by != nil {
+		o.by = nil
+		by()
+	}
+	return o.Store.Commit(ctx, w)
 }
