@@ -239,7 +239,7 @@ func (p *post) finish(x *exchange, r reply) {
 		err = p.r.Context().Err()
 	}
 	if err != nil {
-		p.front.log.Info("a result was not written; whoever calls again gets it", "err", err)
+		p.front.log.Info("whether a result arrived is not known; whoever calls again gets it", "err", err)
 	}
 	book.end(receipt, err == nil)
 }
