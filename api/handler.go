@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"mime"
@@ -127,7 +128,9 @@ func (x *exchange) read(v any) error {
 	}
 	if err != nil || len(body) == 0 || strings.TrimSpace(string(body))[0] != '{' {
 		what := "it must be one object"
-		if err != nil {
+		if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && kind.Field != "" {
+			what = fmt.Sprintf("%.80s must not be %s", kind.Field, kind.Value)
+		} else if !ok && err != nil {
 			what = err.Error()
 		}
 		return problem{http.StatusBadRequest, "json", "The request is not the JSON that belongs here: " + what + "."}
