@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +18,8 @@ func (p *program) exportCommand() *cobra.Command {
 	var format string
 	c := &cobra.Command{
 		Use: "export", Short: "Write the audit out, one event a line", Args: noArguments,
+		Long: "export writes the audit to stdout, as JSON lines, which are exactly what verify reads, or as CSV for a spreadsheet: there a '\n" +
+			"stands before what would be taken for a formula (text that begins with =, +, - or @).",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if format != "jsonl" && format != "csv" {
 				return usage{fmt.Errorf("--format %s: it is jsonl or csv", format)}
@@ -54,6 +57,14 @@ var csvColumns = []string{"chain", "seq", "time", "type", "key", "tool", "tenant
 	"actor", "outcome", "reason", "status", "occurrence", "attempt", "digest", "policy", "approval", "reviewer", "downstream_id", "call_id",
 	"client", "detail", "prev", "hash"}
 
+// cell puts a ' before what a spreadsheet would take for a formula: names, events and ids come from others.
+func cell(s string) string {
+	if s != "" && strings.ContainsRune("=+-@\t\r\n", rune(s[0])) {
+		return "'" + s
+	}
+	return s
+}
+
 func csvLines(w io.Writer) (func(toolguard.Event) error, func() error) {
 	c := csv.NewWriter(w)
 	head := false
@@ -81,7 +92,7 @@ func csvLines(w io.Writer) (func(toolguard.Event) error, func() error) {
 			if json.Unmarshal(members[name], &s) != nil {
 				s = string(members[name]) // a number, or detail
 			}
-			row[i] = s
+			row[i] = cell(s)
 		}
 		return c.Write(row)
 	}

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -429,6 +431,26 @@ func TestAudit(t *testing.T) {
 	}
 	if out := d.good("report", "--data", "ledger"); !strings.Contains(out, "OUTCOME") || !strings.Contains(out, "office/pay_invoice") {
 		t.Error(out)
+	}
+}
+
+// What comes from others is no formula in a spreadsheet, and is text as it was in JSON lines.
+func TestExportedCells(t *testing.T) {
+	for in, want := range map[string]string{"": "", "evt-1": "evt-1", "=1+1": "'=1+1", "+1": "'+1", "-1": "'-1", "@a": "'@a", "\t=1": "'\t=1", "\r=1": "'\r=1", "a=1": "a=1", "é": "é"} {
+		var b bytes.Buffer
+		write, finish := csvLines(&b)
+		if err := errors.Join(write(toolguard.Event{Tool: "books/pay", SourceEvent: in, DownstreamID: in, Occurrence: 1}), finish()); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := csv.NewReader(&b).ReadAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, column := range []string{"source_event", "downstream_id"} {
+			if got := rows[1][slices.Index(csvColumns, column)]; got != want {
+				t.Errorf("%s %q is exported as %q, want %q", column, in, got, want)
+			}
+		}
 	}
 }
 
