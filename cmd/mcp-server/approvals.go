@@ -137,7 +137,7 @@ func (p *program) printRequest(r people.Request) error {
 		}
 	}
 	if d := r.Decision; d != nil {
-		rows = append(rows, []string{"decided", strings.TrimSpace(fmt.Sprintf("%s %s by %s %s", stamp(d.At), d.Verdict, d.By, d.Note))})
+		rows = append(rows, []string{"decided", decidedBy(d)})
 	}
 	return table(p.stdout, append(rows, []string{"arguments", exact(r.Arguments)}))
 }

@@ -61,6 +61,15 @@ func showOperation(ctx context.Context, store toolguard.Store, key string) (*sho
 	return o, nil
 }
 
+// decidedBy says when a person decided what, and why.
+func decidedBy(d *toolguard.Decision) string {
+	weak := ""
+	if d.Weak {
+		weak = " (weak: without a token)"
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s %s by %s%s %s", stamp(d.At), d.Verdict, d.By, weak, d.Note))
+}
+
 func (p *program) printOperation(o *shown) error {
 	w := p.stdout
 	rows := [][]string{{"key", o.Key}, {"tool", fmt.Sprintf("%s (%s)", o.Action, o.Effect)}, {"status", string(o.Status)},
@@ -72,12 +81,16 @@ func (p *program) printOperation(o *shown) error {
 			rows = append(rows, []string{fact[0], fact[1]})
 		}
 	}
+	var asked *toolguard.Decision
+	if o.Approval != nil {
+		asked = o.Approval.Decision
+	}
 	for _, d := range []struct {
 		what string
 		*toolguard.Decision
-	}{{"resolved", o.Resolved}, {"repeat ordered", o.Ordered}, {"next allowed", o.Allowed}} {
+	}{{"approval", asked}, {"resolved", o.Resolved}, {"looked at", o.Seen}, {"repeat ordered", o.Ordered}, {"next allowed", o.Allowed}} {
 		if d.Decision != nil {
-			rows = append(rows, []string{d.what, strings.TrimSpace(fmt.Sprintf("%s %s by %s %s", stamp(d.At), d.Verdict, d.By, d.Note))})
+			rows = append(rows, []string{d.what, decidedBy(d.Decision)})
 		}
 	}
 	rows = append(rows, []string{"arguments", dash(string(o.Arguments))}, []string{"result", dash(string(o.Result))})

@@ -411,6 +411,9 @@ func TestApprovalsCommands(t *testing.T) {
 		}
 	}
 	d.becomes(v.Key, toolguard.StatusSucceeded)
+	if out := d.good("ops", "show", v.Key, "--data", "ledger"); !strings.Contains(out, " approve by dana ok\n") {
+		t.Errorf("who approved it, and why, is not shown:\n%s", out)
+	}
 	if a := d.call(c, "pay_invoice", pay); a.Meta.Verdict.Outcome != toolguard.Replayed {
 		t.Errorf("%+v", a)
 	}
