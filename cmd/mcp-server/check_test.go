@@ -186,3 +186,44 @@ func TestBrief(t *testing.T) {
 		}
 	}
 }
+
+// A fact may come over HTTP only, and who asks for an approval should be known.
+func TestCheckFactsOverHTTP(t *testing.T) {
+	d := newDesk(t)
+	const over = `version: 1
+mcpServers:
+  office: {command: "@BINARY@", args: [sample-office, --file, "@DIR@/office.json"]}
+context:
+  source_event: {http: {header: Toolguard-Source-Event}}
+tools:
+  office/*: {effect: deny}
+  office/pay_invoice: {effect: write, once_per: [source_event, /invoice_id], approval: always}
+  office/send_mail: {effect: write}
+`
+	actor, blocked := "context names no actor", "over stdio no source is named for source_event"
+	for config, want := range map[string]map[string]bool{
+		over: {actor: true, blocked: true},
+		strings.Replace(over, "context:\n", "context:\n  actor: {http: {header: Toolguard-Actor}}\n", 1):                     {actor: false, blocked: true},
+		strings.Replace(over, "{http: {header: Toolguard-Source-Event}}", "{meta: /dev.toolguard~1context/source_event}", 1): {actor: true, blocked: false},
+	} {
+		d.write("toolguard.yaml", config)
+		var r checked
+		if err := json.Unmarshal([]byte(d.good("check", "--json")), &r); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range r.Tools {
+			switch f.Tool {
+			case "office/pay_invoice":
+				for what, is := range want {
+					if got := strings.Contains(strings.Join(f.Weak, "\n"), what); got != is || f.StableKey.Answer != "yes" {
+						t.Errorf("%s\nsays %q, key %+v", config, f.Weak, f.StableKey)
+					}
+				}
+			case "office/send_mail":
+				if f.SameCall != "the same arguments with the same source_event; once done, it stays done" {
+					t.Error(f.SameCall)
+				}
+			}
+		}
+	}
+}

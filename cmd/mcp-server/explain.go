@@ -54,6 +54,9 @@ func examine(e *registry.Entry, c config.Context) finding {
 		}
 	}
 	f.Statement = statement(e, c)
+	if e.Policy.Approval != nil && !c.Names("actor") {
+		f.Weak = append(f.Weak, "context names no actor, so nobody can tell who asked: a reviewer may approve what they asked for themselves")
+	}
 	if e.EffectSource == "presumed" && e.Effect == registry.Read {
 		f.Weak = append(f.Weak, "that it only reads is presumed from its name: declare its effect")
 	}
@@ -81,7 +84,7 @@ func (f *finding) write(e *registry.Entry, c config.Context) {
 	}
 	var facts []string
 	for _, name := range []string{"source_event", "run", "step"} {
-		if _, ok := c.Facts[name]; ok {
+		if c.Names(name) {
 			facts = append(facts, name)
 		}
 	}
@@ -91,7 +94,7 @@ func (f *finding) write(e *registry.Entry, c config.Context) {
 		return
 	}
 	turn := ""
-	if _, ok := c.Facts["request"]; ok || slices.Contains([]string{"codex", "vscode"}, c.Preset) {
+	if c.Names("request") || slices.Contains([]string{"codex", "vscode"}, c.Preset) {
 		turn = " in the same chat turn"
 	}
 	f.SameCall = "the same arguments" + differing(p) + turn + ", until the result was delivered; after that until another write to " + e.Server
@@ -129,7 +132,8 @@ func (f *finding) declared(p registry.Policy, c config.Context) {
 			}
 			continue
 		}
-		if _, ok := c.Facts[w]; ok {
+		if c.Names(w) {
+			f.oneWay(w, c)
 			continue
 		}
 		if w == "request" && c.Preset != "none" {
@@ -139,6 +143,19 @@ func (f *finding) declared(p registry.Policy, c config.Context) {
 		}
 		f.StableKey = answer{"no", w + " has no source"}
 		f.Error = fmt.Sprintf("once_per has %s, but context names no source for it: every call would be blocked", w)
+	}
+}
+
+// oneWay tells of a fact of once_per that comes over one of the transports only.
+func (f *finding) oneWay(fact string, c config.Context) {
+	where := ""
+	if _, ok := c.Facts[fact]; !ok {
+		where = "stdio"
+	} else if _, ok := c.HTTP[fact]; !ok {
+		where = "HTTP"
+	}
+	if where != "" {
+		f.Weak = append(f.Weak, fmt.Sprintf("over %s no source is named for %s: calls that come there are blocked", where, fact))
 	}
 }
 

@@ -76,9 +76,7 @@ func (s *stated) identity() {
 	}
 	var facts []string
 	for _, name := range []string{"source_event", "run", "step"} {
-		if _, ok := s.c.Facts[name]; ok {
-			facts = append(facts, name)
-		} else if _, ok := s.c.HTTP[name]; ok {
+		if s.c.Names(name) {
 			facts = append(facts, name)
 		}
 	}

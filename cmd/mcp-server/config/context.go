@@ -18,6 +18,13 @@ type Context struct {
 	Lines  map[string]int    // where each fact is named
 }
 
+// Names reports whether it names a source for a fact, over stdio or over HTTP.
+func (c Context) Names(fact string) bool {
+	_, stdio := c.Facts[fact]
+	_, http := c.HTTP[fact]
+	return stdio || http
+}
+
 // Source is where a fact comes from: exactly one member is set.
 type Source struct {
 	Value  string
