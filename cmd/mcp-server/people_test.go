@@ -263,6 +263,8 @@ func TestRolesAndTenants(t *testing.T) {
 		{"DELETE", "operations/" + key, "", map[string]int{"vic": 405}},
 		{"POST", "operations/" + key + "/repeat", `{"occurrence":2}`, map[string]int{"": 401, "vic": 403, "dana": 403, "olga": 409, "omar": 404}},
 		{"POST", "operations/" + key + "/resolve", `{"verdict":"maybe"}`, map[string]int{"olga": 400}},
+		{"POST", "operations/" + key + "/resolve", `[]`, map[string]int{"olga": 400}},
+		{"POST", "operations/" + key + "/resolve", `{"attempt":"1"}`, map[string]int{"olga": 400}},
 		{"POST", "operations/" + key + "/resolve", `{"verdict":"abandoned","result":{}}`, map[string]int{"olga": 400}},
 		{"POST", "operations/" + key + "/resolve", stale[0], map[string]int{"olga": 409}},
 		{"POST", "operations/" + key + "/resolve", stale[1], map[string]int{"olga": 409}},
@@ -278,6 +280,9 @@ func TestRolesAndTenants(t *testing.T) {
 			status, text, head := d.try(url, s[who], test.method, test.path, test.body)
 			if status != want {
 				t.Errorf("%s: %s %s %s: %d %s, want %d", who, test.method, test.path, test.body, status, text, want)
+			}
+			if strings.Contains(text, "struct") {
+				t.Errorf("%s %s is answered with Go's types: %s", test.path, test.body, text)
 			}
 			if want == 401 && head.Get("WWW-Authenticate") == "" {
 				t.Errorf("401 without WWW-Authenticate")
@@ -496,6 +501,9 @@ func TestTokenNew(t *testing.T) {
 	}
 	if _, errs, code := d.as(token, "ops", "repeat", "abcdefgh", "--data", "ledger"); code != 1 || strings.Contains(errs, "token") {
 		t.Errorf("exit %d, %s", code, errs)
+	}
+	if _, errs, _ := d.run("token", "new", "a", "--role", "boss"); errs != "mcp-server: --role boss: there is viewer, reviewer and operator\n" {
+		t.Error(errs)
 	}
 	for _, args := range []string{"token", "token new", "token new a b --role viewer", "token new a", "token new a --role boss", "token new local:me --role viewer", "token old"} {
 		if out, errs, code := d.run(strings.Fields(args)...); code != 2 || out != "" || len(lines(errs)) != 1 {

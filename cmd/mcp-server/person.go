@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/user"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -110,6 +111,9 @@ func (p *program) tokenNewCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			if role == "" {
 				return usage{errors.New("--role is missing: viewer, reviewer or operator")}
+			}
+			if !slices.Contains(people.Roles, people.Role(role)) {
+				return usage{fmt.Errorf("--role %s: there is viewer, reviewer and operator", short(role, 40))}
 			}
 			token, sum := people.NewToken()
 			lines, err := config.ReviewerLines(config.Reviewer{Name: args[0], Token: sum, Roles: []string{role}, Tenants: tenants})
