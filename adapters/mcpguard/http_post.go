@@ -235,13 +235,14 @@ func (p *post) finish(x *exchange, r reply) {
 	receipt := book.begin(idKey(x.id), index, x.delivered)
 	p.link.wrote(func() { book.lost(receipt) })
 	err := p.reply(status, line)
-	if err == nil {
-		err = p.r.Context().Err()
+	gone := p.r.Context().Err()
+	switch {
+	case err != nil:
+		p.front.log.Info("a result was not written; whoever calls again gets it", "err", err)
+	case gone != nil: // as clients do that open a connection for each call
+		p.front.log.Debug("the client ended its connection; whether a result arrived is not known", "err", gone)
 	}
-	if err != nil {
-		p.front.log.Info("whether a result arrived is not known; whoever calls again gets it", "err", err)
-	}
-	book.end(receipt, err == nil)
+	book.end(receipt, err == nil && gone == nil)
 }
 
 // receipts is where proof of delivery comes in: the session, or else the connection.
