@@ -33,7 +33,7 @@ func (v *visit) number(name string) (int, error) {
 
 // done shows what a decision came to.
 func (v *visit) done(path, word string) {
-	http.Redirect(v.w, v.r, path+"?said="+word, http.StatusSeeOther)
+	http.Redirect(v.w, v.r, path+"?said="+word+"."+v.session.seal(path+word), http.StatusSeeOther)
 }
 
 // decide says yes or no to a request for approval.

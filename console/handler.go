@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"crypto/subtle"
 	"embed"
 	"errors"
 	"html/template"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"toolguard.dev/people"
@@ -200,8 +202,12 @@ type frame struct {
 
 // show writes a page.
 func (v *visit) show(status int, page, title string, body any) {
-	f := frame{Title: title, Page: page, Observe: v.options.Observe, Now: v.now, Body: body, Said: said[v.r.URL.Query().Get("said")]}
+	f := frame{Title: title, Page: page, Observe: v.options.Observe, Now: v.now, Body: body}
 	if v.session != nil {
+		word, seal, _ := strings.Cut(v.r.URL.Query().Get("said"), ".")
+		if subtle.ConstantTimeCompare([]byte(seal), []byte(v.session.seal(v.r.URL.EscapedPath()+word))) == 1 {
+			f.Said = said[word]
+		}
 		f.Person, f.Role, f.Weak, f.CSRF, f.Session = v.desk.Name, v.desk.Role(), !v.desk.Proven, v.session.csrf, !v.book.Open()
 		for _, queue := range []string{toolguard.QueueApproval, toolguard.QueueOutcome} {
 			n, err := v.desk.Waiting(v.r.Context(), queue)

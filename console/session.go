@@ -1,8 +1,11 @@
 package console
 
 import (
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/hex"
 	"net"
 	"net/http"
 	"net/url"
@@ -28,6 +31,13 @@ type session struct {
 // owns reports whether a form is of this session.
 func (s *session) owns(csrf string) bool {
 	return subtle.ConstantTimeCompare([]byte(csrf), []byte(s.csrf)) == 1
+}
+
+// seal is proof that a page's address was made for this session: nobody else can have it say that something was decided.
+func (s *session) seal(text string) string {
+	mac := hmac.New(sha256.New, []byte(s.csrf))
+	mac.Write([]byte(text))
+	return hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
 // sessions are kept in memory: a new server asks for the token again.
@@ -125,6 +135,7 @@ func (v *visit) enter() error {
 	to := destination(v.r.PostFormValue("to"))
 	account, err := v.book.Identify(v.r.PostFormValue("token"))
 	if err != nil {
+		v.log.Warn("a token was given that is nobody's", "at", "console", "from", v.r.RemoteAddr)
 		v.show(http.StatusUnauthorized, "login", "Who are you?", entrance{to, "That is nobody's token."})
 		return nil
 	}

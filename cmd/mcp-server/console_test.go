@@ -211,6 +211,12 @@ func TestConsole(t *testing.T) {
 	b.shot("done", 1200, false)
 	b.shot("done", 390, true)
 
+	// No address that somebody else made has the console say that something was decided.
+	b.open(js[string](b, `location.pathname + location.search.replace("approved", "rejected")`))
+	if text := b.text("main"); strings.Contains(text, "stay blocked") {
+		t.Error(text)
+	}
+
 	// What became of the lost one.
 	b.open("/operations/" + lost.Key)
 	b.do(typed("input[name=downstream_id]", "T-1"), typed("textarea[name=result]", `{"id":"T-1"}`), clicked("button[value=applied]"), visible("[role=status]"))
