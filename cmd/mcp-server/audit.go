@@ -19,7 +19,7 @@ func (p *program) exportCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "export", Short: "Write the audit out, one event a line", Args: noArguments,
 		Long: "export writes the audit to stdout, as JSON lines, which are exactly what verify reads, or as CSV for a spreadsheet: there a '\n" +
-			"stands before what would be taken for a formula (text that begins with =, +, - or @).",
+			"stands before what would be taken for a formula (text that begins with =, +, - or @), and control characters are spaces.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if format != "jsonl" && format != "csv" {
 				return usage{fmt.Errorf("--format %s: it is jsonl or csv", format)}
@@ -57,9 +57,11 @@ var csvColumns = []string{"chain", "seq", "time", "type", "key", "tool", "tenant
 	"actor", "outcome", "reason", "status", "occurrence", "attempt", "digest", "policy", "approval", "reviewer", "downstream_id", "call_id",
 	"client", "detail", "prev", "hash"}
 
-// cell puts a ' before what a spreadsheet would take for a formula: names, events and ids come from others.
+// cell makes what others wrote harmless where it is looked at: a ' stands before what a spreadsheet would take for a
+// formula, and no terminal acts on it.
 func cell(s string) string {
-	if s != "" && strings.ContainsRune("=+-@\t\r\n", rune(s[0])) {
+	s = printable(s)
+	if first := strings.TrimSpace(s); first != "" && strings.ContainsRune("=+-@", rune(first[0])) {
 		return "'" + s
 	}
 	return s

@@ -436,7 +436,7 @@ func TestAudit(t *testing.T) {
 
 // What comes from others is no formula in a spreadsheet, and is text as it was in JSON lines.
 func TestExportedCells(t *testing.T) {
-	for in, want := range map[string]string{"": "", "evt-1": "evt-1", "=1+1": "'=1+1", "+1": "'+1", "-1": "'-1", "@a": "'@a", "\t=1": "'\t=1", "\r=1": "'\r=1", "a=1": "a=1", "é": "é"} {
+	for in, want := range map[string]string{"": "", "evt-1": "evt-1", "=1+1": "'=1+1", "+1": "'+1", "-1": "'-1", "@a": "'@a", "\t=1": "' =1", "\r=1": "' =1", " =1": "' =1", "a=1": "a=1", "é": "é", "a\x1b[31m\u202e": "a [31m "} {
 		var b bytes.Buffer
 		write, finish := csvLines(&b)
 		if err := errors.Join(write(toolguard.Event{Tool: "books/pay", SourceEvent: in, DownstreamID: in, Occurrence: 1}), finish()); err != nil {
