@@ -101,6 +101,9 @@ func (x *exchange) identify() error {
 	}
 	account, err := x.book.Identify(strings.TrimSpace(token))
 	if err != nil {
+		if token != "" {
+			x.log.Warn("a token was given that is nobody's", "at", "api", "from", x.r.RemoteAddr)
+		}
 		x.w.Header().Set("WWW-Authenticate", `Bearer realm="toolguard"`)
 		return problem{http.StatusUnauthorized, "token", "This takes a reviewer's token, as a bearer token in the Authorization header."}
 	}
