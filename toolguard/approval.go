@@ -188,10 +188,13 @@ func (p Person) Sees(tenant string) bool {
 // DecideApproval records what a person said to a request and returns the operation as it stands then. After an
 // approval the process that serves the tool dispatches by itself. Errors wrap ErrNotFound (no such request, or of another tenant),
 // ErrForbidden (a requester approves, or the policy names other reviewers) and ErrTransition: the request was decided,
-// withdrawn or expired, or its digest is another one.
+// withdrawn or expired, or its digest is another one. A note of more than 4096 bytes is ErrTooLarge.
 func DecideApproval(ctx context.Context, store Store, v ApprovalVerdict) (*Operation, error) {
 	key, n, err := splitApproval(v.ID)
 	if err != nil {
+		return nil, err
+	}
+	if err := short(v.Note); err != nil {
 		return nil, err
 	}
 	return decideOn(ctx, store, key, v.By, 0, 0, func(op *Operation, now time.Time) (*Write, error) {

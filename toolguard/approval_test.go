@@ -230,6 +230,18 @@ func TestApproval(t *testing.T) {
 			}
 			w.had(0)
 		}},
+		{"a note is no book", func(w *world) {
+			r := w.call("pay", invoice, event("e"))
+			long := strings.Repeat("n", 4097)
+			_, decided := toolguard.DecideApproval(context.Background(), w.store, toolguard.ApprovalVerdict{ID: r.Verdict.Approval, Note: long, By: dana})
+			_, resolved := toolguard.Resolve(context.Background(), w.store, toolguard.Resolution{Key: r.Verdict.Key, Verdict: toolguard.VerdictApplied, Note: long, By: dana})
+			_, repeated := toolguard.Repeat(context.Background(), w.store, toolguard.RepeatOrder{Key: r.Verdict.Key, Note: long, By: dana})
+			for _, err := range []error{decided, resolved, repeated} {
+				if !errors.Is(err, toolguard.ErrTooLarge) {
+					w.t.Errorf("error %v, want ErrTooLarge", err)
+				}
+			}
+		}},
 		{"a requester may reject, never approve", func(w *world) {
 			r := w.call("pay", invoice, event("e"), actor("dana"))
 			w.call("pay", invoice, event("e"), actor("erin"))

@@ -16,7 +16,10 @@ const (
 	VerdictAbandoned  = "abandoned"   // nobody wants to know any more; it stays blocked
 )
 
-const maxDownstreamID = 1024
+const (
+	maxDownstreamID = 1024
+	maxNote         = 4 << 10
+)
 
 // Resolution is a person's verdict.
 type Resolution struct {
@@ -43,8 +46,8 @@ type RepeatOrder struct {
 }
 
 // Resolve records a verdict and returns the operation as it stands then. The same verdict again changes nothing.
-// Errors wrap ErrNotFound, ErrTransition (it is not unknown, or was looked at in another state), and ErrTooEarly: an
-// attempt may still arrive.
+// Errors wrap ErrNotFound, ErrTransition (it is not unknown, or was looked at in another state), ErrTooLarge (a note of
+// more than 4096 bytes, an id of more than 1024), and ErrTooEarly: an attempt may still arrive.
 func Resolve(ctx context.Context, store Store, r Resolution) (*Operation, error) {
 	switch r.Verdict {
 	case VerdictApplied, VerdictNotApplied, VerdictAbandoned:
@@ -53,6 +56,9 @@ func Resolve(ctx context.Context, store Store, r Resolution) (*Operation, error)
 	}
 	if len(r.DownstreamID) > maxDownstreamID {
 		return nil, fmt.Errorf("a downstream id has at most %d bytes: %w", maxDownstreamID, ErrTooLarge)
+	}
+	if err := short(r.Note); err != nil {
+		return nil, err
 	}
 	return decideOn(ctx, store, r.Key, r.By, r.Occurrence, r.Attempt, func(op *Operation, now time.Time) (*Write, error) {
 		body, err := store.Body(ctx, r.Key) // behind the operation: a write between them is a conflict
@@ -64,8 +70,12 @@ func Resolve(ctx context.Context, store Store, r Resolution) (*Operation, error)
 }
 
 // Repeat records an order and returns the operation as it stands then. Errors wrap ErrNotFound, ErrTransition (it
-// is running, was followed by another occurrence, or failed: then the next call sends it by itself) and ErrTooEarly.
+// is running, was followed by another occurrence, or failed: then the next call sends it by itself), ErrTooLarge (the note)
+// and ErrTooEarly.
 func Repeat(ctx context.Context, store Store, r RepeatOrder) (*Operation, error) {
+	if err := short(r.Note); err != nil {
+		return nil, err
+	}
 	return decideOn(ctx, store, r.Key, r.By, r.Occurrence, 0, func(op *Operation, now time.Time) (*Write, error) {
 		if op.Status.Final() {
 			if err := latest(ctx, store, op); err != nil {
@@ -74,6 +84,14 @@ func Repeat(ctx context.Context, store Store, r RepeatOrder) (*Operation, error)
 		}
 		return repeat(op, r, now)
 	})
+}
+
+// short refuses a note that is none any more: it stands in the record for ever.
+func short(note string) error {
+	if len(note) > maxNote {
+		return fmt.Errorf("a note has at most %d bytes: %w", maxNote, ErrTooLarge)
+	}
+	return nil
 }
 
 // latest refuses an operation behind which another occurrence was opened already: calls do not meet it any more.
