@@ -91,12 +91,14 @@ func TestKilledBeforeItsMessageWasSent(t *testing.T) {
 	books := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { paid.Add(1) }))
 	defer books.Close()
 	m := newModel(t, nil)
+	m.mu.Lock() // another process asks: nothing else orders this before its first request
 	m.answer = func(_ int, req openai.ChatCompletionRequest) reply {
 		if len(req.Messages) > 1 {
 			return reply{message: openai.ChatCompletionMessage{Content: "It is paid."}}
 		}
 		return reply{message: m.calls("pay_invoice", `{"id":"INV-7"}`)}
 	}
+	m.mu.Unlock()
 	ledger := t.TempDir()
 	start := func(mode string) (*exec.Cmd, *bufio.Scanner) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

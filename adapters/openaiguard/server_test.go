@@ -89,8 +89,9 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.mu.Lock()
 	turn := len(m.requests)
 	m.requests = append(m.requests, req)
+	answer := m.answer
 	m.mu.Unlock()
-	a := m.answer(turn, req)
+	a := answer(turn, req)
 	if a.finish == "" {
 		a.finish = openai.FinishReasonStop
 		if len(a.message.ToolCalls)+len(a.pieces) > 0 {
