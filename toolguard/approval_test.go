@@ -254,6 +254,11 @@ func TestApproval(t *testing.T) {
 				w.t.Error(err)
 			}
 		}},
+		{"a declared actor that does not come: not sent where a person must approve, for nobody could tell who asked", func(w *world) {
+			nobody := func(c *toolguard.Call) { c.Missing = []string{"actor"} }
+			w.want(w.call("pay", invoice, event("e"), nobody), "blocked/context_required")
+			w.want(w.call("pay", `{"invoice_id":"INV-2","amount":100}`, event("e"), nobody), "fresh")
+		}},
 		{"named reviewers only", func(w *world) {
 			w.change("pay", func(s *registry.Tool) {
 				a := *s.Policy.Approval

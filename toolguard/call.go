@@ -13,7 +13,7 @@ type Call struct {
 	Tool      *Tool
 	Arguments json.RawMessage // the caller's bytes; nil means {}
 	Facts     keyderive.Facts // what the runtime knows; Tenant and Workflow "" mean "default"
-	Missing   []string        // facts that are declared and did not come
+	Missing   []string        // facts that are declared and did not come; "actor" counts only where a person must approve
 	Conflict  []string        // facts of which two sources disagree
 	Meta      json.RawMessage // the request's _meta, handed on
 	Input     json.RawMessage // answers to what the tool asked for: the call continues its operation

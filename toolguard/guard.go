@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -152,6 +153,15 @@ func (g *Guard) do(ctx context.Context, c Call) *Result {
 	return g.guard(v)
 }
 
+// misses are the declared facts without which the call is not sent. Who asks is one of them where a person has to
+// approve: otherwise nobody could tell whether it is the one who asked.
+func (v *visit) misses(in registry.Input) []string {
+	if v.Tool.NeedsApproval(in) {
+		return v.Missing
+	}
+	return slices.DeleteFunc(slices.Clone(v.Missing), func(name string) bool { return name == "actor" })
+}
+
 func cmpOr(a, b string) string {
 	if a == "" {
 		return b
@@ -194,8 +204,8 @@ func (g *Guard) admit(v *visit) *Result {
 	if len(v.Conflict) > 0 {
 		return refuse(ReasonContextConflict, strings.Join(v.Conflict, ", "))
 	}
-	if len(v.Missing) > 0 {
-		return refuse(ReasonContextRequired, strings.Join(v.Missing, ", "))
+	if missing := v.misses(in); len(missing) > 0 {
+		return refuse(ReasonContextRequired, strings.Join(missing, ", "))
 	}
 	if err := v.Tool.Validate(args); err != nil {
 		return refuse(ReasonInvalidArguments, plain(err))

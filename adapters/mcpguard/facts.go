@@ -50,7 +50,7 @@ var facts = map[string]fact{
 	"run":              {func(f *keyderive.Facts) *string { return &f.Run }, "Toolguard-Run", true},
 	"step":             {func(f *keyderive.Facts) *string { return &f.Step }, "Toolguard-Step", true},
 	"session":          {func(f *keyderive.Facts) *string { return &f.Session }, "", false},
-	"actor":            {func(f *keyderive.Facts) *string { return &f.Actor }, "Toolguard-Actor", false},
+	"actor":            {func(f *keyderive.Facts) *string { return &f.Actor }, "Toolguard-Actor", true},
 	"call_id":          {func(f *keyderive.Facts) *string { return &f.CallID }, "", false},
 	"workflow_version": {func(f *keyderive.Facts) *string { return &f.WorkflowVersion }, "", false},
 }
@@ -86,7 +86,7 @@ func (s Sources) Check() error {
 // Gather collects what the runtime says about one call. The transport is "stdio" or "http"; meta is the request's
 // _meta, headers are those of the HTTP request or nil, env reads the environment, client is the client's name.
 //
-// missing names the declared facts that did not come, of those that may be part of a key. conflict names the declared
+// missing names the declared facts that did not come, of those that may be part of a key, and the actor. conflict names the declared
 // facts of which a standard carrier (the _meta member dev.toolguard/context, a Toolguard header) says something else
 // than the declared source; a _meta that cannot be read beyond doubt may say something else of every one of them.
 func (s Sources) Gather(transport string, meta json.RawMessage, headers http.Header, env func(string) string, client string) (f keyderive.Facts, missing, conflict []string) {
