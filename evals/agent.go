@@ -38,6 +38,7 @@ type agent struct {
 	line   line
 	world  *World
 	story  *Story
+	real   bool // on real processes, in real time, pace times faster
 
 	hits    map[int]bool   // the steps that the fault hits
 	met     map[int]bool   // hits that the fault has hit
@@ -54,7 +55,7 @@ type agent struct {
 	replays map[int]bool // turns whose prompt comes again
 }
 
-// choose picks the steps that a fault hits: each that it fits with an even chance, one at least, if there is one.
+// choosing picks the steps that a fault hits: each that it fits with an even chance, one at least, if there is one.
 func choosing(p *Plan, shapes map[string]*shape, f *Fault, seed uint64) map[int]bool {
 	hits := map[int]bool{}
 	if f.Name == Faults[0].Name {
@@ -102,7 +103,7 @@ func (a *agent) once() {
 	for i := 0; i < len(a.plan.Calls); i++ {
 		c := &a.plan.Calls[i]
 		if c.Turn != turn {
-			if again := a.again(turn, i); again {
+			if a.again(turn) {
 				i = begun - 1
 				continue
 			}
@@ -114,7 +115,7 @@ func (a *agent) once() {
 			i = begun - 1
 		}
 	}
-	if turn >= 0 && a.again(turn, len(a.plan.Calls)) {
+	if turn >= 0 && a.again(turn) {
 		for i := begun; i < len(a.plan.Calls); i++ {
 			a.make(&a.plan.Calls[i])
 		}
@@ -122,7 +123,7 @@ func (a *agent) once() {
 }
 
 // again reports whether the prompt of a turn that is over comes again.
-func (a *agent) again(turn, _ int) bool {
+func (a *agent) again(turn int) bool {
 	if !a.replays[turn] {
 		return false
 	}
@@ -140,8 +141,9 @@ func (a *agent) back() {
 	}
 	a.took = nil
 	a.sleep(listens)
-	now := time.Since(a.story.began)
-	time.Sleep(now.Truncate(time.Second) + time.Second - now)
+	if now := time.Since(a.story.began); !a.real {
+		time.Sleep(now.Truncate(time.Second) + time.Second - now)
+	}
 	clear(a.keys)
 	a.note(-1, "agent", "a new process plans the turn again")
 	a.line.restart()
@@ -160,6 +162,10 @@ func (a *agent) goOn() {
 // earlier acts.
 func (a *agent) sleep(d time.Duration) {
 	a.goOn()
+	if a.real {
+		time.Sleep(d / pace)
+		return
+	}
 	a.acts++
 	at := (time.Since(a.story.began) + d).Truncate(time.Second) + time.Second
 	at += 200*time.Millisecond + time.Duration(a.acts%199)*3*time.Millisecond

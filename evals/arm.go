@@ -46,3 +46,6 @@ func (a *Arm) Guarded() bool { return a.guarded }
 
 // Declared reports whether it has a policy, and the runtime facts that the policy asks for.
 func (a *Arm) Declared() bool { return a.policy }
+
+// NeedsOurDownstream reports whether the arm asks of the downstream what only the built-in one is known to do.
+func (a *Arm) NeedsOurDownstream() bool { return a.keyed || a.lookup || a.key != noKey }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -155,9 +156,7 @@ func (s *shape) register(a *Arm, f *Fault, declared Policy, slot *slot) (*regist
 	if a.policy && declared != nil {
 		t.Effect, t.EffectSource, t.Policy = declared(s.server, s.tool)
 		t.Policy.Lookups = nil // the downstream of the runs has a lookup of its own, or none
-		if t.Effect == registry.Read {
-			return nil, fmt.Errorf("the policy says that %s reads, and the runs write with it", t.Action())
-		}
+		t.InputSchema = nil    // the policy may name arguments that the run has not
 	} else if a.policy {
 		var err error
 		if t.Policy, err = s.derived(); err != nil {
@@ -180,14 +179,14 @@ func (s *shape) register(a *Arm, f *Fault, declared Policy, slot *slot) (*regist
 	}
 	tool := s.tool
 	t.Handler = func(ctx context.Context, d *registry.Dispatch) (registry.Answer, error) {
-		return slot.world.Handle(ctx, tool, d)
+		return slot.world.Load().Handle(ctx, tool, d)
 	}
 	return registry.Compile(t)
 }
 
 // slot is where the handlers of compiled tools find the downstream of the run that is being played.
 type slot struct {
-	world   *World
+	world   atomic.Pointer[World]
 	found   registry.Lookup
 	entries map[string]*registry.Entry // compiled before, by everything that they depend on
 }
@@ -203,8 +202,10 @@ func (s *slot) lookup() (registry.Lookup, error) {
 	if err != nil {
 		return registry.Lookup{}, err
 	}
-	l := registry.Lookup{Tool: "find_effect", Arguments: arguments, Settle: settles,
-		Handler: func(ctx context.Context, d *registry.Dispatch) (registry.Answer, error) { return s.world.Find(ctx, d) }}
+	l := registry.Lookup{Tool: lookupTool, Arguments: arguments, Settle: settles,
+		Handler: func(ctx context.Context, d *registry.Dispatch) (registry.Answer, error) {
+			return s.world.Load().Find(ctx, d)
+		}}
 	if l.Applied, err = registry.CompileExpression("result.json.found > 0", registry.KindAnswer); err != nil {
 		return l, err
 	}

@@ -1,11 +1,15 @@
 package evals
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -27,6 +31,8 @@ type Options struct {
 	Policy Policy
 	// Known leaves of a call's facts those that the runtime says; nil: all.
 	Known func(*keyderive.Facts)
+	// Process has the runs played on real processes; nil: in this one. The table then depends on the machine, too.
+	Process *Process
 	// Progress is told, from one goroutine at a time, how many runs were played.
 	Progress func(played int)
 }
@@ -45,6 +51,11 @@ func Run(ctx context.Context, runs iter.Seq2[*recorded.Run, error], o Options) (
 	}
 	if o.Labels == nil {
 		o.Labels = func(*recorded.Run) *recorded.Label { return nil }
+	}
+	if o.Process != nil && len(o.Process.Server) > 0 {
+		if err := o.Process.offers(ctx); err != nil {
+			return nil, err
+		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -93,7 +104,7 @@ func feed(ctx context.Context, runs iter.Seq2[*recorded.Run, error], o *Options,
 		}
 		label := o.Labels(r)
 		plan := PlanOf(r, label)
-		if len(plan.meant()) == 0 {
+		if len(plan.meant()) == 0 || !o.Process.fits(plan) {
 			b.idle()
 			continue
 		}
@@ -202,6 +213,9 @@ var errStuck = errors.New("the run got stuck")
 
 // episode plays one run under one fault in one arm, in a time of its own.
 func (p *player) episode(plan *Plan, list []*shape, f *Fault, arm *Arm, hits map[int]bool) (tally Tally, story *Story, err error) {
+	if p.options.Process != nil {
+		return p.act(plan, shapesBy(list), f, arm, hits, nil)
+	}
 	var entries []*registry.Entry
 	if arm.guarded {
 		for _, s := range list {
@@ -226,8 +240,47 @@ func (p *player) episode(plan *Plan, list []*shape, f *Fault, arm *Arm, hits map
 // act is an episode, inside its bubble.
 func (p *player) act(plan *Plan, shapes map[string]*shape, f *Fault, arm *Arm, hits map[int]bool, entries []*registry.Entry) (Tally, *Story, error) {
 	story := &Story{Run: nameOf(plan.Run), Fault: f.Title, Arm: arm.Title, began: time.Now()}
+	w := p.downstream(plan, f, arm, hits)
+	w.note = func(step int, text string) { story.add(step, "downstream", text) }
+	end, err := p.options.Process.behind(context.Background(), w)
+	if err != nil {
+		return Tally{}, nil, err
+	}
+	defer end()
+	l, err := p.line(plan, shapes, f, arm, w, entries)
+	if err != nil {
+		return Tally{}, nil, err
+	}
+	defer w.Settle()
+	defer l.end()
+	w.Die = l.die
+	a := &agent{
+		plan: plan, shapes: shapes, fault: f, line: l, world: w, story: story, real: p.options.Process != nil, hits: hits,
+		met: map[int]bool{}, told: map[int]bool{}, done: map[int]bool{}, asked: map[int]bool{}, keys: map[int]string{}, replays: map[int]bool{},
+	}
+	a.play()
+	if !a.real { // a real one may hold its connection for long after its deadline
+		w.Settle()
+	}
+	l.settle()
+	withdrawn := map[int]bool{}
+	if f.story == rejects {
+		withdrawn = hits
+	}
+	t := judge(plan, w, a, l.waiting(), withdrawn)
+	story.add(-1, verdict, fmt.Sprintf("%d of %d intended writes happened more than once, %d were lost, %d needed repeats were held back, %d writes are with a person",
+		t.Duplicated, t.Intended, t.Missing, t.Held, t.ToPerson))
+	return t, story, nil
+}
+
+// downstream is what the writes of an episode go to.
+func (p *player) downstream(plan *Plan, f *Fault, arm *Arm, hits map[int]bool) *World {
 	w := NewWorld(plan)
-	w.Took, w.Late, w.Slow, w.Away, w.Lag = 100*time.Millisecond, 50*time.Second, 10*time.Second, 2*time.Minute, lag
+	at := time.Duration(1)
+	if p.options.Process != nil {
+		at = pace
+	}
+	w.Took, w.Late, w.Slow, w.Away, w.Lag = 100*time.Millisecond/at, 50*time.Second/at, 10*time.Second/at, 2*time.Minute/at, lag/at
 	if arm.keyed || arm.key != noKey {
 		w.Keys = KeysReplay
 		if f.unique {
@@ -237,7 +290,6 @@ func (p *player) act(plan *Plan, shapes map[string]*shape, f *Fault, arm *Arm, h
 			w.Window = window
 		}
 	}
-	w.note = func(step int, text string) { story.add(step, "downstream", text) }
 	n := 0
 	for i := range plan.Steps {
 		if !hits[i] {
@@ -249,35 +301,26 @@ func (p *player) act(plan *Plan, shapes map[string]*shape, f *Fault, arm *Arm, h
 			w.Trouble(i, f.trouble...)
 		}
 	}
-	p.slot.world = w
-	var l line = newBare(arm, w)
-	if arm.guarded {
-		processes := 1
-		if f.story == twice {
-			processes = 2
-		}
-		g, err := newGuarded(arm, w, "event "+plan.Run.Name, entries, processes, p.options.Known)
-		if err != nil {
-			return Tally{}, nil, err
-		}
-		l = g
+	return w
+}
+
+// line is what an arm puts between the agent and the downstream.
+func (p *player) line(plan *Plan, shapes map[string]*shape, f *Fault, arm *Arm, w *World, entries []*registry.Entry) (line, error) {
+	p.slot.world.Store(w)
+	processes := 1
+	if f.story == twice {
+		processes = 2
 	}
-	defer w.Settle()
-	defer l.end()
-	w.Die = l.die
-	a := &agent{
-		plan: plan, shapes: shapes, fault: f, line: l, world: w, story: story, hits: hits,
-		met: map[int]bool{}, told: map[int]bool{}, done: map[int]bool{}, asked: map[int]bool{}, keys: map[int]string{}, replays: map[int]bool{},
+	event := "event " + plan.Run.Name
+	switch {
+	case !arm.guarded:
+		b := newBare(arm, w)
+		b.real = p.options.Process != nil
+		return b, nil
+	case p.options.Process != nil:
+		return newProcesses(context.Background(), p.options.Process, arm, w, event, slices.SortedFunc(maps.Values(shapes), func(a, b *shape) int {
+			return cmp.Or(strings.Compare(a.server, b.server), strings.Compare(a.tool, b.tool))
+		}), processes)
 	}
-	a.play()
-	w.Settle()
-	l.settle()
-	withdrawn := map[int]bool{}
-	if f.story == rejects {
-		withdrawn = hits
-	}
-	t := judge(plan, w, a, l.waiting(), withdrawn)
-	story.add(-1, "verdict", fmt.Sprintf("%d of %d intended writes happened more than once, %d were lost, %d needed repeats were held back, %d writes are with a person",
-		t.Duplicated, t.Intended, t.Missing, t.Held, t.ToPerson))
-	return t, story, nil
+	return newGuarded(arm, w, event, entries, processes, p.options.Known)
 }

@@ -1,9 +1,12 @@
 package evals
 
 import (
+	"fmt"
 	"hash/fnv"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 )
 
 // Story is what happened in one run, in order.
@@ -15,6 +18,7 @@ type Story struct {
 
 	mu    sync.Mutex
 	began time.Time
+	left  int // lines that were not kept
 }
 
 // Line is one thing that happened.
@@ -25,15 +29,37 @@ type Line struct {
 	Text string  `json:"text"`
 }
 
-// maxLines is how much of a story is kept.
-const maxLines = 400
+// maxLines is how much of a story is kept, beside its end.
+const maxLines = 150
 
 func (s *Story) add(step int, who, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.Lines) < maxLines {
-		s.Lines = append(s.Lines, Line{At: time.Since(s.began).Seconds(), Step: step, Who: who, Text: text})
+	if len(s.Lines) >= maxLines && who != verdict {
+		s.left++
+		return
 	}
+	if s.left > 0 {
+		s.Lines = append(s.Lines, Line{At: time.Since(s.began).Seconds(), Step: -1, Who: "agent", Text: fmt.Sprintf("… and %d lines more", s.left)})
+		s.left = 0
+	}
+	s.Lines = append(s.Lines, Line{At: time.Since(s.began).Seconds(), Step: step, Who: who, Text: Printable(text)})
+}
+
+// verdict says a line that ends a story.
+const verdict = "verdict"
+
+// Printable is a text on one line, without what a terminal or a browser would act on: runs hold other people's text.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r == '\r':
+			return ' '
+		case !unicode.IsPrint(r):
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
 }
 
 // sum64 is a number that stands for names.

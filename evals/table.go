@@ -10,10 +10,11 @@ import (
 type Table struct {
 	Seed    uint64   `json:"seed"`
 	Runs    int      `json:"runs"`          // played: those that write
-	Idle    int      `json:"idle"`          // that write nothing that is meant, and were not played
+	Idle    int      `json:"idle"`          // that write nothing that is meant, or with tools that the server has not, and were not played
 	Skipped int      `json:"skipped"`       // that could not be read
 	Why     []string `json:"why,omitempty"` // of these, the first ones: which and why
 	Labels  int      `json:"labelled"`      // of the runs that were played
+	Total   []Cell   `json:"total"`         // of all faults together, without the row of no fault
 	Rows    []Row    `json:"rows"`
 }
 
@@ -52,7 +53,7 @@ type Tally struct {
 	Effects    int     `json:"effects"`    // what the downstream really did
 	Duplicated int     `json:"duplicated"` // intended writes that happened more than once, or although a person had said no
 	Extra      int     `json:"extra"`      // effects too many
-	Missing    int     `json:"missing"`    // intended writes that did not happen, and nobody is told
+	Missing    int     `json:"missing"`    // intended writes that did not happen, and nobody is told; not those that a server of the user's refused
 	Believed   int     `json:"believed"`   // of these, those that the agent takes for done
 	Needed     int     `json:"needed"`     // intended writes that repeat an earlier one
 	Held       int     `json:"held"`       // of these, those that did not happen, and nobody is told
@@ -118,33 +119,39 @@ func (w worst) better(o worst) bool {
 	return cmp.Or(cmp.Compare(w.badness, o.badness), cmp.Compare(o.run, w.run)) > 0
 }
 
-// finish makes the shares.
+// finish makes the totals and the shares.
 func (t *Table) finish() {
-	var base *Cell
-	for r := range t.Rows {
-		for c := range t.Rows[r].Cells {
-			cell := &t.Rows[r].Cells[c]
-			if t.Rows[r].Fault == Faults[0].Name && cell.Arm == Arms[0].Name {
-				base = cell
-			}
-			cell.Duplicates = ShareOf(cell.Duplicated, cell.Intended)
-			cell.Lost = ShareOf(cell.Missing, cell.Intended)
-			cell.HeldBack = ShareOf(cell.Held, cell.Needed)
-			cell.Person = ShareOf(cell.ToPerson, cell.Asked)
-			if cell.Worst = cell.worst.story; cell.Worst != nil {
-				cell.WorstRun = cell.Worst.Run
-			}
-		}
+	base := 0.0
+	if c := t.Cell(Faults[0].Name, Arms[0].Name); c != nil {
+		base = perWrite(c)
 	}
 	for r := range t.Rows {
 		for c := range t.Rows[r].Cells {
 			cell := &t.Rows[r].Cells[c]
-			cell.Waited = math.Round(cell.Waited)
-			if cell.Added = perWrite(cell); base != nil {
-				cell.Added -= perWrite(base)
+			if r == 0 {
+				t.Total = append(t.Total, Cell{Arm: cell.Arm, Title: cell.Title})
 			}
-			cell.Added = tenth(cell.Added)
+			if t.Rows[r].Fault != Faults[0].Name || len(t.Rows) == 1 {
+				t.Total[c].add(&cell.Tally)
+			}
+			cell.finish(base)
 		}
+	}
+	for c := range t.Total {
+		t.Total[c].finish(base)
+	}
+}
+
+// finish makes the shares; base is how long a write takes without fault and guard, in seconds.
+func (c *Cell) finish(base float64) {
+	c.Duplicates = ShareOf(c.Duplicated, c.Intended)
+	c.Lost = ShareOf(c.Missing, c.Intended)
+	c.HeldBack = ShareOf(c.Held, c.Needed)
+	c.Person = ShareOf(c.ToPerson, c.Asked)
+	c.Added = tenth(perWrite(c) - base)
+	c.Waited = math.Round(c.Waited)
+	if c.Worst = c.worst.story; c.Worst != nil {
+		c.WorstRun = c.Worst.Run
 	}
 }
 
@@ -203,7 +210,7 @@ func judge(p *Plan, w *World, a *agent, persons map[int]bool, withdrawn map[int]
 		case n > wanted:
 			t.Duplicated++
 			t.Extra += n - wanted
-		case n == wanted || person:
+		case n == wanted || person || w.turned[i]:
 		case s.Needed:
 			t.Held++
 		default:

@@ -49,7 +49,9 @@ type World struct {
 	Slow   time.Duration // of the trouble Slow
 	Away   time.Duration // of LosesProcess and FailsBefore
 	Lag    time.Duration // how long an effect does not show in lookups
-	Die    func()        // ends the caller's process: for DiesBefore and DiesAfter; must return at once
+	// Real has the effect elsewhere; nil: it is only kept in the ledger. One call at a time.
+	Real func(tool string, args json.RawMessage) (registry.Answer, error)
+	Die  func() // ends the caller's process: for DiesBefore and DiesAfter; must return at once
 
 	mu       sync.Mutex
 	steps    []Step
@@ -59,6 +61,7 @@ type World struct {
 	keyed    map[string]*answered
 	stepOf   map[string]int     // by operation, and by key
 	refused  map[request]string // with which words, as it was asked for last
+	turned   map[int]bool       // steps that the server behind refused
 	away     time.Time
 	late     sync.WaitGroup
 	note     func(step int, text string)
@@ -89,7 +92,7 @@ type answered struct {
 // NewWorld returns a downstream for the steps of a plan, without troubles.
 func NewWorld(p *Plan) *World {
 	return &World{
-		steps: p.Steps, calls: p.Calls, troubles: map[int][]Trouble{}, keyed: map[string]*answered{}, stepOf: map[string]int{}, refused: map[request]string{},
+		steps: p.Steps, calls: p.Calls, troubles: map[int][]Trouble{}, keyed: map[string]*answered{}, stepOf: map[string]int{}, refused: map[request]string{}, turned: map[int]bool{},
 		note: func(int, string) {},
 	}
 }
@@ -119,7 +122,7 @@ func (w *World) Effects() []Effect {
 func (w *World) Settle() { w.late.Wait() }
 
 // tag is the member of a request's _meta that says, for the downstream's ledger alone, which step asks.
-const tag = "dev.toolguard/chaos-step"
+const tag = "chaos/step"
 
 // asking is what the downstream makes of a request.
 type asking struct {
@@ -303,6 +306,9 @@ func (w *World) known(step int, key, args string, first *answered) registry.Answ
 // effect is what happens in the end.
 func (w *World) effect(asks asking, tool string, d *registry.Dispatch, refuse bool) registry.Answer {
 	step := asks.step
+	if w.Real != nil {
+		return w.real(step, tool, d, refuse)
+	}
 	if asks.refused != "" {
 		w.note(step, "refused, as recorded")
 		return Text(asks.refused, true)
@@ -316,13 +322,35 @@ func (w *World) effect(asks asking, tool string, d *registry.Dispatch, refuse bo
 		return Text("done", false)
 	}
 	w.effects = append(w.effects, Effect{Step: step, Tool: tool, Key: d.Key, Arguments: d.Arguments, At: time.Now()})
-	n := w.count(step)
-	if n == 1 {
-		w.note(step, "EFFECT "+tool)
-	} else {
-		w.note(step, fmt.Sprintf("EFFECT %s, for the %s time", tool, ordinal(n)))
-	}
+	w.note(step, effectNote(tool, w.count(step)))
 	return Text(fmt.Sprintf("done, reference R-%d", len(w.effects)), false)
+}
+
+// real has the effect at a server behind this one; what it does not answer as an error has happened.
+func (w *World) real(step int, tool string, d *registry.Dispatch, refuse bool) registry.Answer {
+	if refuse {
+		w.note(step, "refused, before it reached the server")
+		return Text("not allowed: insufficient funds", true)
+	}
+	answer, err := w.Real(tool, d.Arguments)
+	if err != nil {
+		answer = Text(err.Error(), true)
+	}
+	if answer.IsError() {
+		w.note(step, "the server refused: "+clip(answer.Text(), 200))
+		w.turned[step] = true
+		return answer
+	}
+	w.effects = append(w.effects, Effect{Step: step, Tool: tool, Key: d.Key, Arguments: d.Arguments, At: time.Now()})
+	w.note(step, effectNote(tool, w.count(step)))
+	return answer
+}
+
+func effectNote(tool string, n int) string {
+	if n == 1 {
+		return "EFFECT " + tool
+	}
+	return fmt.Sprintf("EFFECT %s, for the %s time", tool, ordinal(n))
 }
 
 func (w *World) count(step int) (n int) {
