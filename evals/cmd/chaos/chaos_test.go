@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"toolguard.dev/evals"
+)
+
+// chaos runs the command.
+func chaos(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	var out, errs bytes.Buffer
+	code = run(ctx, args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func report(t *testing.T, args ...string) *evals.Table {
+	t.Helper()
+	code, stdout, stderr := chaos(t, append(args, "--json")...)
+	if code != 0 {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	var table evals.Table
+	if err := json.Unmarshal([]byte(stdout), &table); err != nil {
+		t.Fatal(err)
+	}
+	return &table
+}
+
+func TestUsage(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"--faults", "nonsense"}, "answer-lost"},
+		{[]string{"--arms", "nonsense"}, "no-guard"},
+		{[]string{"--seed", "x"}, "seed"},
+		{[]string{"--runs", filepath.Join(t.TempDir(), "nowhere")}, "nowhere"},
+		{[]string{"--policy", filepath.Join(t.TempDir(), "nowhere.yaml")}, "nowhere.yaml"},
+		{[]string{"--labels", "x"}, "--runs"},
+		{[]string{"a/path"}, "--runs"},
+		{[]string{"--process", "--faults", "approval-rejected"}, "in process only"},
+		{[]string{"--server", "true", "--arms", "policy+key"}, "--server"},
+	} {
+		code, stdout, stderr := chaos(t, c.args...)
+		if code != 2 || stdout != "" || !strings.Contains(stderr, c.says) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%q: exit %d, %q, %q", c.args, code, stdout, stderr)
+		}
+	}
+}
+
+// TestRunsByPath: a folder with runs, one that cannot be read, and labels of its own.
+func TestRunsByPath(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"good.json": `{"messages":[{"role":"user","content":"a"},{"role":"assistant","tool_calls":[{"id":"c","function":{"name":"pay","arguments":"{\"invoice_id\":\"1\"}"}}]},{"role":"tool","tool_call_id":"c","content":"ok"},
+			{"role":"assistant","tool_calls":[{"id":"d","function":{"name":"pay","arguments":"{\"invoice_id\":\"1\"}"}}]},{"role":"tool","tool_call_id":"d","content":"ok"}]}`,
+		"bad.json":     `{"messages":[`,
+		"labels.jsonl": `{"file":"good.json","run":"good","repeats":[{"first_call":0,"second_call":1,"hand_label":"must_run_again"}]}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	table := report(t, "--runs", dir, "--faults", "answer-lost")
+	if table.Runs != 1 || table.Skipped != 1 || table.Labels != 1 || table.Cell("answer-lost", "policy").Needed != 1 {
+		t.Errorf("%d runs, %d skipped, %d labelled", table.Runs, table.Skipped, table.Labels)
+	}
+	code, _, stderr := chaos(t, "--runs", filepath.Join(dir, "bad.json"))
+	if code != 1 || !strings.Contains(stderr, "bad.json") {
+		t.Errorf("nothing to play: exit %d, %q", code, stderr)
+	}
+}
+
+// TestPolicyFile: the arms with a policy have that of the file, and only the facts that it declares.
+func TestPolicyFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "toolguard.yaml")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const head = "version: 1\nmcpServers: {bank: {command: bank}}\n"
+	runs := filepath.Join("..", "..", "builtin", "rent.agentdojo.json")
+	held := func() int {
+		return report(t, "--runs", runs, "--policy", file, "--faults", "none", "--arms", "policy").Cell("none", "policy").Held
+	}
+	write(head + "tools: {bank/send_money: {effect: write, once_per: [/recipient, /amount]}}\n")
+	if n := held(); n != 1 {
+		t.Errorf("once per recipient and amount: %d of the two rents were held back", n)
+	}
+	write(head + "context: {step: {meta: /step}}\ntools: {bank/send_money: {effect: write, once_per: [step, /recipient, /amount]}}\n")
+	if n := held(); n != 0 {
+		t.Errorf("once per step: %d of the two rents were held back", n)
+	}
+}
+
+// TestPage: the page needs nothing from elsewhere, and nothing of the runs is more than text in it.
+func TestPage(t *testing.T) {
+	out := t.TempDir()
+	code, stdout, stderr := chaos(t, "--runs", filepath.Join("..", "..", "builtin", "bill.agentdojo.json"), "--faults", "answer-lost", "--out", out)
+	if code != 0 || !strings.Contains(stdout, "answer-lost") {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	text, err := os.ReadFile(filepath.Join(out, "index.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	html := string(text)
+	for _, wrong := range []string{"<script", "http://", "https://", "src=", "@import", "url(", "\x1b", "<no value>"} {
+		if strings.Contains(html, wrong) {
+			t.Errorf("the page has %q", wrong)
+		}
+	}
+	for _, right := range []string{"MALLORY", `href="#run-answer-lost-no-guard"`, `id="run-answer-lost-no-guard"`, "EFFECT send_money, for the second time"} {
+		if !strings.Contains(html, right) {
+			t.Errorf("the page lacks %q", right)
+		}
+	}
+	report, err := os.ReadFile(filepath.Join(out, "report.json"))
+	if err != nil || !json.Valid(report) {
+		t.Errorf("report.json: %v", err)
+	}
+}
+
+// TestReadme holds the table in the README to what the command prints.
+func TestReadme(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join("..", "..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := chaos(t)
+	if code != 0 {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	_, total, _ := strings.Cut(stdout, "All faults together")
+	total, _, _ = strings.Cut(total, "\n\nEach fault")
+	_, total, _ = strings.Cut(total, "\n\n")
+	if total == "" || !strings.Contains(string(readme), "\n"+total+"\n") {
+		t.Errorf("the README does not have what the command prints:\n%s", total)
+	}
+}
+
+// TestProcess plays a run on real processes, with SIGKILL in the middle of a write.
+func TestProcess(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and starts programs")
+	}
+	table := report(t, "--process", "--runs", filepath.Join("..", "..", "builtin", "rent.agentdojo.json"),
+		"--faults", "crash-after-dispatch", "--arms", "no-guard,policy,policy+key")
+	if c := table.Cell("crash-after-dispatch", "no-guard"); c.Duplicated == 0 {
+		t.Errorf("no guard: %+v", c.Tally)
+	}
+	if c := table.Cell("crash-after-dispatch", "policy"); c.Duplicated+c.Missing+c.Held+c.Stray != 0 || c.ToPerson == 0 {
+		t.Errorf("policy: %+v", c.Tally)
+	}
+	if c := table.Cell("crash-after-dispatch", "policy+key"); c.Duplicated+c.Missing+c.Held+c.Stray+c.ToPerson != 0 || c.Effects != c.Intended {
+		t.Errorf("policy and downstream key: %+v", c.Tally)
+	}
+}
