@@ -62,7 +62,11 @@ func Run(ctx context.Context, runs iter.Seq2[*recorded.Run, error], o Options) (
 	b := &board{table: newTable(&o)}
 	jobs := make(chan job)
 	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
+	n := runtime.GOMAXPROCS(0)
+	if o.Process != nil {
+		n *= 3 // real processes mostly wait
+	}
+	for range n {
 		workers.Go(func() {
 			p := &player{options: &o, slot: &slot{}}
 			for j := range jobs {
