@@ -303,3 +303,37 @@ func TestAdversaryOfLookups(t *testing.T) {
 		})
 	}
 }
+
+// What an operation of another step came to for a call is what it came to for every repetition of that call.
+func TestTakenCallStaysTaken(t *testing.T) {
+	step := func(n string) option { return func(c *toolguard.Call) { c.Facts.Step = n } }
+	spec := pay
+	spec.Policy.OncePer = []string{"source_event", "step", "/invoice_id"}
+	in(t, func(w *world) { // refused, and sent again by another step's call
+		w.tool(spec)
+		w.next(refused("invalid amount"))
+		w.want(w.call("pay", invoice, event("e"), step("6")), "fresh//failed")
+		w.want(w.call("pay", invoice, event("e"), step("8")), "fresh//succeeded")
+		w.wait(time.Minute)
+		w.crash()
+		w.want(w.call("pay", invoice, event("e"), step("8")), "replayed/done")
+		w.want(w.call("pay", invoice, event("e"), step("6")), "replayed/done")
+		w.want(w.call("pay", `{"invoice_id":"INV-1","amount":1}`, event("e"), step("8")), "blocked/arguments_changed")
+		w.had(1)
+		w.want(w.call("pay", invoice, event("e"), step("9")), "fresh") // its own
+		w.had(2)
+	})
+	in(t, func(w *world) { // owed, and given to another step's call
+		w.tool(spec)
+		w.next(slow(30 * time.Second))
+		w.giveUp(time.Second, "pay", invoice, event("e"), step("6"))
+		w.want(w.call("pay", invoice, event("e"), step("7")), "pending/in_progress") // joins, and leaves
+		w.wait(time.Minute)
+		w.want(w.call("pay", invoice, event("e"), step("8")), "replayed/done")
+		w.wait(time.Minute)
+		for _, n := range []string{"7", "8", "6"} {
+			w.want(w.call("pay", invoice, event("e"), step(n)), "replayed/done")
+		}
+		w.had(1)
+	})
+}

@@ -264,6 +264,16 @@ func (g *Guard) guard(v *visit) *Result {
 			r.Unlock()
 			return g.read(v, g.would(v, d))
 		}
+		if d.act == actDispatch || d.act == actJoin || d.outcome == Replayed {
+			d.op, err = g.take(v, d.op)
+		}
+		if err != nil {
+			r.Unlock()
+			if isConflict(err) && tries < maxTries && v.ctx.Err() == nil {
+				continue
+			}
+			return g.unavailable(v, err)
+		}
 		switch d.act {
 		case actAnswer:
 			if d.reason == ReasonApprovalRequired {

@@ -47,6 +47,15 @@ func (g *Guard) survey(v *visit) (*situation, uint64, error) {
 			s.own = met{page.Operations[0], id.MaterialDigest}
 		}
 	}
+	if index := v.takenIndex(); index != "" && s.own.op == nil {
+		page, err := g.operations(v.ctx, Query{Tenant: f.Tenant, Call: index})
+		if err != nil {
+			return nil, 0, err
+		}
+		if len(page.Operations) > 0 && page.Operations[0].Definition == v.id.Definition {
+			s.own = met{page.Operations[0], v.id.MaterialDigest}
+		}
+	}
 	if index := v.callIndex(); index != "" {
 		page, err := g.operations(v.ctx, Query{Tenant: f.Tenant, Call: index})
 		if err != nil {
@@ -204,6 +213,34 @@ func (g *Guard) frozen(ctx context.Context, op *Operation) (json.RawMessage, err
 func hashOf(arguments []byte) string {
 	sum := sha256.Sum256(arguments)
 	return hex.EncodeToString(sum[:])
+}
+
+// takenIndex names the identity of a call that may be taken by an operation of another request, run or step on the same
+// target; "" where there is no such one.
+func (v *visit) takenIndex() string {
+	f := v.Facts
+	if v.Tool.Effective == registry.Idempotent || !v.id.Class.Strict() || f.Request == "" && f.Run == "" && f.Step == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(lane("t", f, v.Tool.Action(), v.id.Intent)))
+	return hex.EncodeToString(sum[:])
+}
+
+// take records that an operation made under another identity has taken the call: what it comes to is what this
+// identity came to, for every later call too. The room is held. op is left as it was written.
+func (g *Guard) take(v *visit, op *Operation) (*Operation, error) {
+	index := v.takenIndex()
+	if op == nil || index == "" || op.Intent == v.id.Intent || op.Definition != v.id.Definition {
+		return op, nil
+	}
+	page, err := g.operations(v.ctx, Query{Tenant: v.Facts.Tenant, Call: index})
+	if err != nil || len(page.Operations) > 0 && page.Operations[0].Key == op.Key {
+		return op, err
+	}
+	op = op.clone()
+	w := g.write(op)
+	w.Call = index
+	return op, g.store.Commit(context.Background(), w)
 }
 
 // callIndex names this very call, where the runtime numbers calls: within the run or session, for this tool and these arguments.
