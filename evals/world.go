@@ -63,7 +63,8 @@ type World struct {
 	refused  map[request]string // with which words, as it was asked for last
 	turned   map[int]bool       // steps that the server behind refused
 	away     time.Time
-	late     sync.WaitGroup
+	late     int        // calls under way that nobody waits for; no WaitGroup, for more may begin while it is waited for
+	quiet    *sync.Cond // late is 0
 	note     func(step int, text string)
 }
 
@@ -91,10 +92,12 @@ type answered struct {
 
 // NewWorld returns a downstream for the steps of a plan, without troubles.
 func NewWorld(p *Plan) *World {
-	return &World{
+	w := &World{
 		steps: p.Steps, calls: p.Calls, troubles: map[int][]Trouble{}, keyed: map[string]*answered{}, stepOf: map[string]int{}, refused: map[request]string{}, turned: map[int]bool{},
 		note: func(int, string) {},
 	}
+	w.quiet = sync.NewCond(&w.mu)
+	return w
 }
 
 // Trouble says what happens to the next attempts of a step.
@@ -119,7 +122,30 @@ func (w *World) Effects() []Effect {
 }
 
 // Settle waits until nothing that is under way can have an effect any more.
-func (w *World) Settle() { w.late.Wait() }
+func (w *World) Settle() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.late > 0 {
+		w.quiet.Wait()
+	}
+}
+
+// later does something that nobody waits for but Settle.
+func (w *World) later(do func()) {
+	w.mu.Lock()
+	w.late++
+	w.mu.Unlock()
+	go func() {
+		defer func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.late--; w.late == 0 {
+				w.quiet.Broadcast()
+			}
+		}()
+		do()
+	}()
+}
 
 // tag is the member of a request's _meta that says, for the downstream's ledger alone, which step asks.
 const tag = "chaos/step"
@@ -155,7 +181,7 @@ func (w *World) Handle(ctx context.Context, tool string, d *registry.Dispatch) (
 		<-ctx.Done()
 		return registry.Answer{}, ctx.Err()
 	case Late:
-		w.late.Go(func() {
+		w.later(func() {
 			time.Sleep(w.Late)
 			w.apply(asks, tool, d, 0, false)
 		})
@@ -196,7 +222,7 @@ func (w *World) call(ctx context.Context, tool string, d *registry.Dispatch) (an
 	done := make(chan struct{})
 	var late registry.Answer
 	var failed error
-	w.late.Go(func() {
+	w.later(func() {
 		late, failed = w.Handle(ctx, tool, d)
 		close(done)
 	})
