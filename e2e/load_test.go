@@ -163,7 +163,7 @@ func TestTwoHundredClientsOverHTTP(t *testing.T) {
 	}
 	second := p.memory(t)
 	t.Logf("%d MB after %d calls, %d MB after %d", first>>20, calls, second>>20, 2*calls)
-	if second > first+first/4+32<<20 { // what is freed when, and what the race detector keeps, differs by a tenth
+	if second > first+64<<20 && !raceEnabled { // what the race detector keeps of 10,000 calls says nothing; CI measures without it
 		t.Errorf("%d MB after the first %d calls, %d MB after the second", first>>20, calls, second>>20)
 	}
 	poll(t, "no connection is left", func() bool { return p.sockets(t) < max(sockets, 1) })
