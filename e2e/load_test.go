@@ -163,7 +163,9 @@ func TestTwoHundredClientsOverHTTP(t *testing.T) {
 	}
 	second := p.memory(t)
 	t.Logf("%d MB after %d calls, %d MB after %d", first>>20, calls, second>>20, 2*calls)
-	if second > first+64<<20 && !raceEnabled { // what the race detector keeps of 10,000 calls says nothing; CI measures without it
+	// Between the two Badger may have begun another memory table, of 64 MiB, and be writing the one before to disk. What
+	// the race detector keeps of 10,000 calls says nothing; CI measures without it.
+	if second > first+160<<20 && !raceEnabled {
 		t.Errorf("%d MB after the first %d calls, %d MB after the second", first>>20, calls, second>>20)
 	}
 	poll(t, "no connection is left", func() bool { return p.sockets(t) < max(sockets, 1) })
