@@ -163,10 +163,16 @@ func TestTwoHundredClientsOverHTTP(t *testing.T) {
 	}
 	second := p.memory(t)
 	t.Logf("%d MB after %d calls, %d MB after %d", first>>20, calls, second>>20, 2*calls)
-	// Between the two Badger may have begun another memory table, of 64 MiB, and be writing the one before to disk. What
-	// the race detector keeps of 10,000 calls says nothing; CI measures without it.
-	if second > first+160<<20 && !raceEnabled {
-		t.Errorf("%d MB after the first %d calls, %d MB after the second", first>>20, calls, second>>20)
+	// Badger may have begun another memory table in between, of 64 MiB, and gives the one before back: what leaks never comes
+	// back. What the race detector keeps of 10,000 calls says nothing; CI measures without it.
+	for round := 0; second > first+64<<20 && !raceEnabled; round++ {
+		if round == 4 {
+			t.Errorf("%d MB after the first %d calls, %d MB after %d", first>>20, calls, second>>20, (round+2)*calls)
+			break
+		}
+		crowd(t, p.url, clients, all)
+		second = p.memory(t)
+		t.Logf("%d MB after %d", second>>20, (round+3)*calls)
 	}
 	poll(t, "no connection is left", func() bool { return p.sockets(t) < max(sockets, 1) })
 	left := p.quit(t)
