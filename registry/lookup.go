@@ -17,6 +17,8 @@ type Lookup struct {
 	Applied   *Expression   // over its answer: the attempt had its effect
 	Absent    *Expression   // over its answer: there is no such effect
 	Settle    time.Duration // how long after an attempt an effect may take to show: before that Absent proves nothing
+	// Version names what is asked where Tool does not: a digest of the request. An approval relies on it.
+	Version string
 	// Handler sends the read: raw, never recorded as an operation. Whoever reaches the tool sets it.
 	Handler Handler `json:"-"`
 }

@@ -121,7 +121,11 @@ func LookUp(r Request) (registry.Lookup, error) {
 	if err != nil {
 		return registry.Lookup{}, err
 	}
-	return registry.Lookup{Arguments: wanted, Handler: func(ctx context.Context, d *registry.Dispatch) (registry.Answer, error) {
+	asks, err := json.Marshal(r)
+	if err != nil {
+		return registry.Lookup{}, unfit("lookup", err)
+	}
+	return registry.Lookup{Arguments: wanted, Version: keyderive.Digest(asks), Handler: func(ctx context.Context, d *registry.Dispatch) (registry.Answer, error) {
 		v, err := had(d.Arguments)
 		if err != nil {
 			return registry.Answer{}, err

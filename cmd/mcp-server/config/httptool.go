@@ -196,7 +196,7 @@ func (p policyReader) look(v value, l *registry.Lookup) (terms []term) {
 		p.fault(v, "%s", strings.TrimPrefix(requestText(err), "lookup: "))
 		return nil
 	}
-	l.Arguments, l.Handler = found.Arguments, found.Handler
+	l.Arguments, l.Version, l.Handler = found.Arguments, found.Version, found.Handler
 	for _, name := range l.Arguments.Placeholders() {
 		terms = append(terms, term{"{{" + name + "}}", v.line, v.path})
 	}

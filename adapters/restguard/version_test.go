@@ -1,0 +1,29 @@
+package restguard_test
+
+import (
+	"testing"
+
+	"toolguard.dev/adapters/restguard"
+	"toolguard.dev/registry"
+)
+
+// Another request of a lookup is another policy: an approval given under the one before does not fit any more.
+func TestLookUpIsPartOfThePolicy(t *testing.T) {
+	hash := func(url string) string {
+		l, err := restguard.LookUp(restguard.Request{Method: "GET", URL: url})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.Applied, err = registry.CompileExpression("true", registry.KindAnswer); err != nil {
+			t.Fatal(err)
+		}
+		e, err := registry.Compile(registry.Tool{Server: "s", Name: "pay", Policy: registry.Policy{Lookups: []registry.Lookup{l}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e.PolicyHash
+	}
+	if hash("http://127.0.0.1/a/{{key}}") != hash("http://127.0.0.1/a/{{key}}") || hash("http://127.0.0.1/a/{{key}}") == hash("http://127.0.0.1/b/{{key}}") {
+		t.Error("the policy's hash does not follow the lookup's request")
+	}
+}
