@@ -433,10 +433,6 @@ func ordinal(n int) string {
 
 // Text is an MCP tool result with one text block.
 func Text(text string, isError bool) registry.Answer {
-	quoted, _ := json.Marshal(text)
-	result := fmt.Appendf(nil, `{"content":[{"type":"text","text":%s}]`, quoted)
-	if isError {
-		result = append(result, `,"isError":true`...)
-	}
-	return registry.Answer{Result: append(result, '}')}
+	a, _ := registry.NewAnswer(nil, isError, text) // a text alone always encodes
+	return a
 }

@@ -3,6 +3,7 @@ package registry
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"strings"
 
@@ -22,9 +23,78 @@ type view struct {
 	empty         bool // no text, no other content block, nothing structured
 }
 
+// NewAnswer is an answer as an MCP server gives it: texts, and structured content, nil where there is none. The error says
+// that structured is no JSON.
+func NewAnswer(structured json.RawMessage, isError bool, texts ...string) (Answer, error) {
+	type block struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+	result := struct {
+		Content    []block         `json:"content"`
+		Structured json.RawMessage `json:"structuredContent,omitempty"`
+		IsError    bool            `json:"isError,omitempty"`
+	}{[]block{}, structured, isError}
+	for _, text := range texts {
+		result.Content = append(result.Content, block{"text", text})
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(result); err != nil {
+		return Answer{}, err
+	}
+	return Answer{Result: bytes.TrimSpace(b.Bytes())}, nil
+}
+
 // Text returns the texts of the answer, joined by newlines: of a result its text blocks, of a protocol error its
 // message. "" if there are none or the answer is unreadable.
 func (a Answer) Text() string { return a.view().text }
+
+// Words returns all that the answer says, for a reader who gets nothing but text: its content, in which what is no text is
+// named; else its structured content; of a protocol error the message. "" if it says nothing.
+func (a Answer) Words() string {
+	if a.Error != nil {
+		return a.Error.Message
+	}
+	var result struct {
+		Content []json.RawMessage `json:"content"`
+	}
+	if len(a.Result) > 0 && json.Unmarshal(a.Result, &result) != nil {
+		return string(a.Result)
+	}
+	var parts []string
+	for _, raw := range result.Content {
+		if s := blockWords(raw); s != "" {
+			parts = append(parts, s)
+		}
+	}
+	if len(parts) == 0 {
+		return string(a.Structured())
+	}
+	return strings.Join(parts, "\n")
+}
+
+// blockWords is one content block as text.
+func blockWords(raw json.RawMessage) string {
+	var b struct {
+		Type, Text, URI, Name string
+		MimeType              string `json:"mimeType"`
+		Resource              struct{ Text, URI string }
+	}
+	if json.Unmarshal(raw, &b) != nil {
+		return string(raw)
+	}
+	switch {
+	case b.Type == "text":
+		return b.Text
+	case b.Resource.Text != "":
+		return b.Resource.URI + ":\n" + b.Resource.Text
+	case b.Type == "resource_link", b.Type == "resource":
+		return strings.TrimSpace(b.Name + " " + b.URI + b.Resource.URI)
+	}
+	return fmt.Sprintf("[%s, not shown here]", strings.TrimSpace(b.Type+" "+b.MimeType))
+}
 
 // Structured returns the answer's structuredContent as it came, nil if it has none (null counts as none).
 func (a Answer) Structured() json.RawMessage {

@@ -42,6 +42,16 @@ func PresumedEffect(name string, annotations json.RawMessage) (effect Effect, so
 	return Write, "presumed"
 }
 
+// SetEffect says where the effect of a tool comes from that no server annotates: one that is there was declared, else
+// the name tells.
+func (t *Tool) SetEffect() {
+	if t.Effect == "" {
+		t.Effect, t.EffectSource = PresumedEffect(t.Name, nil)
+	} else if t.EffectSource == "" {
+		t.EffectSource = "declared"
+	}
+}
+
 // nameWords splits a tool's name at "_", "-" and before capitals, in lower case.
 func nameWords(name string) []string {
 	var b strings.Builder

@@ -74,7 +74,7 @@ func (e *Entry) Look(ctx context.Context, i int, values Values) Found {
 	if err != nil {
 		return unclear(err)
 	}
-	answer, err := lookUp(ctx, l.Handler, arguments)
+	answer, err := lookUp(ctx, l.Handler, arguments, &values)
 	if err != nil {
 		return unclear(err)
 	}
@@ -122,13 +122,13 @@ func holds(x *Expression, a *activation) bool {
 	return ok && err == nil
 }
 
-func lookUp(ctx context.Context, h Handler, arguments json.RawMessage) (a Answer, err error) {
+func lookUp(ctx context.Context, h Handler, arguments json.RawMessage, values *Values) (a Answer, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the lookup panicked: %v", p)
 		}
 	}()
-	return h(ctx, &Dispatch{Arguments: arguments, Sending: func() error { return nil }, Sent: func() {}})
+	return h(ctx, &Dispatch{Arguments: arguments, Values: values, Sending: func() error { return nil }, Sent: func() {}})
 }
 
 // CheckPlaceholders says which of the names between braces, if any, is an argument that the tool's schema does not have.

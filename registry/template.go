@@ -66,7 +66,10 @@ func (t *Template) Expand(v Values) (json.RawMessage, error) {
 	if t == nil {
 		return json.RawMessage("{}"), nil
 	}
-	value, err := expand(t.value, v)
+	value, _, err := expand(t.value, v, func(name string) (any, bool, error) {
+		value, err := v.of(name)
+		return value, true, err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -77,37 +80,74 @@ func (t *Template) Expand(v Values) (json.RawMessage, error) {
 	return text, nil
 }
 
-func expand(value any, v Values) (any, error) {
-	switch x := value.(type) {
-	case string:
-		return expandText(x, v)
-	case []any:
-		out := make([]any, len(x))
-		for i := range x {
-			var err error
-			if out[i], err = expand(x[i], v); err != nil {
-				return nil, err
-			}
-		}
-		return out, nil
-	case map[string]any:
-		out := make(map[string]any, len(x))
-		for name := range x {
-			var err error
-			if out[name], err = expand(x[name], v); err != nil {
-				return nil, err
-			}
-		}
-		return out, nil
-	}
-	return value, nil
+// ExpandJSON puts values into a JSON value as [keyderive.Parse] makes it. An element or a member that is nothing but one
+// placeholder is left out where there is no such value; ok is false where that is the whole. Inside a longer text a
+// placeholder without a value is an error.
+func ExpandJSON(value any, v Values) (out any, ok bool, err error) {
+	return expand(value, v, func(name string) (any, bool, error) {
+		value, ok := v.Lookup(name)
+		return value, ok, nil
+	})
 }
 
-func expandText(text string, v Values) (any, error) {
-	if before, name, after, ok := cutPlaceholder(text); ok && before == "" && after == "" {
-		return v.of(name)
+// ExpandField puts values into the text of a field, and returns the texts that the field is to have: one for each
+// element of a list, none where the text is nothing but one placeholder that is null or without a value.
+func ExpandField(text string, v Values) ([]string, error) {
+	value, ok, err := ExpandJSON(text, v)
+	if err != nil || !ok || value == nil {
+		return nil, err
 	}
-	return ExpandText(text, v, func(s string) string { return s })
+	list, several := value.([]any)
+	if !several {
+		list = []any{value}
+	}
+	var texts []string
+	for _, x := range list {
+		switch x := x.(type) {
+		case string:
+			texts = append(texts, x)
+		case json.Number, bool:
+			texts = append(texts, string(keyderive.AppendCanonical(nil, x)))
+		default:
+			return nil, fmt.Errorf("%s is no text, number, true or false", text)
+		}
+	}
+	return texts, nil
+}
+
+// expand puts values in. whole gives the value of a text that is nothing but one placeholder, and whether it has one.
+func expand(value any, v Values, whole func(name string) (any, bool, error)) (out any, ok bool, err error) {
+	switch x := value.(type) {
+	case string:
+		if name, ok := Placeholder(x); ok {
+			return whole(name)
+		}
+		out, err = ExpandText(x, v, func(s string) string { return s })
+		return out, true, err
+	case []any:
+		list := make([]any, 0, len(x))
+		for _, e := range x {
+			if out, ok, err = expand(e, v, whole); err != nil {
+				return nil, false, err
+			}
+			if ok {
+				list = append(list, out)
+			}
+		}
+		return list, true, nil
+	case map[string]any:
+		object := make(map[string]any, len(x))
+		for name, e := range x {
+			if out, ok, err = expand(e, v, whole); err != nil {
+				return nil, false, err
+			}
+			if ok {
+				object[name] = out
+			}
+		}
+		return object, true, nil
+	}
+	return value, true, nil
 }
 
 // ExpandText puts values into a text. What is no text or number becomes JSON; escape is applied to each value.

@@ -55,6 +55,7 @@ type Dispatch struct {
 	Arguments json.RawMessage // the frozen bytes, with the key argument filled in
 	Meta      json.RawMessage // the caller's request _meta, or nil
 	Input     json.RawMessage // answers to what the tool asked for (MCP input responses), or nil
+	Values    *Values         // of a lookup: what is known of the attempt, for a request that is made of it; else nil
 	// Sending is called right before the first byte leaves. An error means that it must not leave any more;
 	// the handler returns it as it is.
 	Sending func() error

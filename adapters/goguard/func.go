@@ -46,11 +46,7 @@ func New[In, Out any](g *toolguard.Guard, t registry.Tool, f func(context.Contex
 	if t.OutputSchema == nil && !output.empty {
 		t.OutputSchema = output.object
 	}
-	if t.Effect != "" && t.EffectSource == "" {
-		t.EffectSource = "declared"
-	} else if t.Effect == "" {
-		t.Effect, t.EffectSource = registry.PresumedEffect(t.Name, nil)
-	}
+	t.SetEffect()
 	t.Handler = handler(output, f)
 	entry, err := registry.Compile(t)
 	if err != nil {

@@ -26,25 +26,14 @@ func answer(s shape, out any) (registry.Answer, error) {
 			return registry.Answer{}, fmt.Errorf("the function's result cannot be read: %w", err)
 		}
 	}
-	result := struct {
-		Content    []block         `json:"content"`
-		Structured json.RawMessage `json:"structuredContent,omitempty"`
-	}{Content: []block{}}
-	if s.object != nil && !s.empty {
-		result.Structured = raw
-	}
+	var texts []string
 	if text != "" && !s.empty {
-		result.Content = []block{{"text", text}}
+		texts = []string{text}
 	}
-	if raw, err = encode(result); err != nil {
-		return registry.Answer{}, err
+	if s.object == nil || s.empty {
+		raw = nil
 	}
-	return registry.Answer{Result: raw}, nil
-}
-
-type block struct {
-	Type string `json:"type"`
-	Text string `json:"text"`
+	return registry.NewAnswer(raw, false, texts...)
 }
 
 // decode reads a result back.

@@ -107,3 +107,21 @@ func (t *Tools) call(ctx context.Context, tool *toolguard.Tool, id, arguments st
 	}
 	return c
 }
+
+// content is what a model reads of a result: the guard's words, and the tool's.
+func content(r *toolguard.Result) string {
+	var parts []string
+	if r.Text != "" {
+		parts = append(parts, r.Text)
+	}
+	if own := r.Answer.Words(); own != "" {
+		if r.Answer.IsError() {
+			own = "The tool answered with an error: " + own
+		}
+		parts = append(parts, own)
+	}
+	if len(parts) == 0 {
+		return "The tool returned nothing."
+	}
+	return strings.Join(parts, "\n\n")
+}

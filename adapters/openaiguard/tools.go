@@ -86,15 +86,7 @@ func (t *Tools) unknown(name string) string {
 		names = append(names[:shown], "…")
 	}
 	if len(names) == 0 {
-		return fmt.Sprintf("NOT SENT. There is no tool %q, nor any other.", clip(name, maxName))
+		return fmt.Sprintf("NOT SENT. There is no tool %.*q, nor any other.", maxName, name)
 	}
-	return fmt.Sprintf("NOT SENT. There is no tool %q. These are the tools: %s.", clip(name, maxName), strings.Join(names, ", "))
-}
-
-// clip is a text of the model's, cut to n bytes.
-func clip(s string, n int) string {
-	if len(s) > n {
-		s = s[:n] + "…"
-	}
-	return strings.ToValidUTF8(s, "")
+	return fmt.Sprintf("NOT SENT. There is no tool %.*q. These are the tools: %s.", maxName, name, strings.Join(names, ", "))
 }

@@ -44,7 +44,7 @@ type request struct {
 	query   string            // the URL's own, with placeholders
 	header  map[string]string // by canonical name
 	json    any
-	names   []string // of all placeholders
+	names   []string // of all placeholders, in order
 	secrets []string // what must not be told where the server says it back
 }
 
@@ -73,6 +73,7 @@ func (r Request) parse() (*request, error) {
 		return nil, err
 	}
 	p.names = registry.Placeholders([]any{r.URL, texts(r.Query), texts(r.Header), texts(r.Form), r.Text, p.json})
+	slices.Sort(p.names)
 	for _, name := range p.names {
 		if err := registry.CheckTextTemplate("{{" + name + "}}"); err != nil {
 			return nil, err
@@ -164,16 +165,16 @@ func (p *request) expand(v registry.Values) (*oncehttp.Request, error) {
 		return nil, fmt.Errorf("the body comes to more than %d bytes", maxBody)
 	}
 	for name, text := range p.header {
-		value, ok, err := field(text, v)
+		values, err := registry.ExpandField(text, v)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("the header %s: %w", name, err)
-		case len(value) > 1:
+		case len(values) > 1:
 			return nil, fmt.Errorf("the header %s has more than one value", name)
-		case ok && strings.ContainsFunc(value[0], unicode.IsControl):
+		case len(values) == 1 && strings.ContainsFunc(values[0], unicode.IsControl):
 			return nil, fmt.Errorf("the header %s would hold a control character", name)
-		case ok:
-			q.Header.Set(name, value[0])
+		case len(values) == 1:
+			q.Header.Set(name, values[0])
 		}
 	}
 	return q, nil
@@ -214,7 +215,7 @@ func (p *request) address(v registry.Values) (string, error) {
 func (p *request) body(v registry.Values, h http.Header) ([]byte, error) {
 	switch {
 	case p.JSON != nil:
-		value, ok, err := member(p.json, v)
+		value, ok, err := registry.ExpandJSON(p.json, v)
 		if err != nil || !ok {
 			return nil, err
 		}
@@ -236,77 +237,13 @@ func (p *request) body(v registry.Values, h http.Header) ([]byte, error) {
 func fields(templates map[string]string, v registry.Values) (url.Values, error) {
 	out := url.Values{}
 	for _, name := range slices.Sorted(maps.Keys(templates)) {
-		values, ok, err := field(templates[name], v)
+		values, err := registry.ExpandField(templates[name], v)
 		if err != nil {
 			return nil, fmt.Errorf("the field %s: %w", name, err)
 		}
-		if ok {
+		if len(values) > 0 {
 			out[name] = values
 		}
 	}
 	return out, nil
-}
-
-// field makes the values of one field; none where it is nothing but a placeholder without a value.
-func field(text string, v registry.Values) (values []string, ok bool, err error) {
-	name, whole := registry.Placeholder(text)
-	if !whole {
-		text, err = registry.ExpandText(text, v, func(s string) string { return s })
-		return []string{text}, err == nil, err
-	}
-	value, ok := v.Lookup(name)
-	if !ok || value == nil {
-		return nil, false, nil
-	}
-	list, several := value.([]any)
-	if !several {
-		list = []any{value}
-	}
-	for _, x := range list {
-		switch x := x.(type) {
-		case string:
-			values = append(values, x)
-		case json.Number, bool:
-			values = append(values, string(keyderive.AppendCanonical(nil, x)))
-		default:
-			return nil, false, fmt.Errorf("{{%s}} is no text, number, true or false", name)
-		}
-	}
-	return values, len(values) > 0, nil
-}
-
-// member makes a JSON value; ok is false where it is nothing but a placeholder without a value.
-func member(value any, v registry.Values) (out any, ok bool, err error) {
-	switch x := value.(type) {
-	case string:
-		if name, whole := registry.Placeholder(x); whole {
-			out, ok = v.Lookup(name)
-			return out, ok, nil
-		}
-		out, err = registry.ExpandText(x, v, func(s string) string { return s })
-		return out, true, err
-	case []any:
-		list := make([]any, 0, len(x))
-		for _, e := range x {
-			if out, ok, err = member(e, v); err != nil {
-				return nil, false, err
-			}
-			if ok {
-				list = append(list, out)
-			}
-		}
-		return list, true, nil
-	case map[string]any:
-		object := make(map[string]any, len(x))
-		for name, e := range x {
-			if out, ok, err = member(e, v); err != nil {
-				return nil, false, err
-			}
-			if ok {
-				object[name] = out
-			}
-		}
-		return object, true, nil
-	}
-	return value, true, nil
 }

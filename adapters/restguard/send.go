@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -61,37 +60,25 @@ func (p *request) send(ctx context.Context, d *registry.Dispatch, q *oncehttp.Re
 
 // answer tells a response as an MCP server would tell a result.
 func answer(response *http.Response, body []byte) (registry.Answer, error) {
-	type block struct {
-		Type string `json:"type"`
-		Text string `json:"text"`
-	}
-	var result struct {
-		Content    []block         `json:"content"`
-		Structured json.RawMessage `json:"structuredContent,omitempty"`
-		IsError    bool            `json:"isError,omitempty"`
-	}
-	result.Content = []block{}
-	if code := response.StatusCode; code >= 300 {
-		result.IsError = true
-		text := strings.TrimSpace(fmt.Sprintf("HTTP %d %s", code, http.StatusText(code)))
+	var texts []string
+	code := response.StatusCode
+	if code >= 300 {
+		says := strings.TrimSpace(fmt.Sprintf("HTTP %d %s", code, http.StatusText(code)))
 		if code < 400 {
-			text += ", a redirect, which is not followed"
+			says += ", a redirect, which is not followed"
 		}
-		result.Content = append(result.Content, block{"text", text})
+		texts = append(texts, says)
 	}
+	var structured json.RawMessage
 	if body = bytes.TrimSpace(body); len(body) > 0 {
-		if body[0] == '{' {
-			if _, err := keyderive.Parse(body); err == nil {
-				result.Structured = body
-			}
+		if _, err := keyderive.Parse(body); err == nil && body[0] == '{' {
+			structured = body
 		}
-		result.Content = append(result.Content, block{"text", text(response, body)})
+		texts = append(texts, text(response, body))
 	}
-	raw, err := encode(result)
-	if err != nil {
-		return registry.Answer{}, errors.New("the answer cannot be read")
-	}
-	return registry.Answer{Result: raw, Status: response.StatusCode}, nil
+	a, err := registry.NewAnswer(structured, code >= 300, texts...)
+	a.Status = code
+	return a, err
 }
 
 // text is a body as text; what is none is named.
@@ -101,14 +88,4 @@ func text(response *http.Response, body []byte) string {
 		return fmt.Sprintf("[%s, %d bytes, not shown]", strings.TrimSpace(kind+" "+response.Header.Get("Content-Encoding")), len(body))
 	}
 	return string(body)
-}
-
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSpace(b.Bytes()), nil
 }

@@ -29,11 +29,7 @@ func New(g *toolguard.Guard, t registry.Tool, r Request) (*toolguard.Tool, error
 // are read, and needs no approval, the HTTP status says so. The error wraps [registry.ErrPolicy] where the policy or the
 // request is wrong, or they do not fit each other or the schema, and [registry.ErrSchema].
 func Compile(t registry.Tool, r Request) (*registry.Entry, error) {
-	if t.Effect != "" && t.EffectSource == "" {
-		t.EffectSource = "declared"
-	} else if t.Effect == "" {
-		t.Effect, t.EffectSource = registry.PresumedEffect(t.Name, nil)
-	}
+	t.SetEffect()
 	if t.Policy.Errors == "" && t.Policy.Approval == nil {
 		t.Policy.Errors = registry.ErrorStatus
 	}
@@ -117,20 +113,12 @@ func LookUp(r Request) (registry.Lookup, error) {
 	if err != nil {
 		return registry.Lookup{}, unfit("lookup", err)
 	}
-	wanted, err := registry.ParseTemplate(wants(p.names))
+	wanted, err := registry.ParseTemplate(p.wants())
 	if err != nil {
 		return registry.Lookup{}, err
 	}
-	asks, err := json.Marshal(r)
-	if err != nil {
-		return registry.Lookup{}, unfit("lookup", err)
-	}
-	return registry.Lookup{Arguments: wanted, Version: keyderive.Digest(asks), Handler: func(ctx context.Context, d *registry.Dispatch) (registry.Answer, error) {
-		v, err := had(d.Arguments)
-		if err != nil {
-			return registry.Answer{}, err
-		}
-		q, err := p.expand(v)
+	return registry.Lookup{Arguments: wanted, Version: p.version(), Handler: func(ctx context.Context, d *registry.Dispatch) (registry.Answer, error) {
+		q, err := p.expand(*d.Values)
 		if err != nil {
 			return registry.Answer{}, err
 		}
@@ -138,46 +126,11 @@ func LookUp(r Request) (registry.Lookup, error) {
 	}}, nil
 }
 
-// wants is what a lookup asks of the guard: the values of its placeholders, each at its own path.
-func wants(names []string) json.RawMessage {
-	all := map[string]any{}
-	for _, name := range slices.Sorted(slices.Values(names)) {
-		at, path := all, strings.Split(name, ".")
-		for _, step := range path[:len(path)-1] {
-			below, ok := at[step].(map[string]any)
-			if !ok && at[step] != nil { // the whole of it is asked for already
-				at = nil
-				break
-			}
-			if !ok {
-				below = map[string]any{}
-				at[step] = below
-			}
-			at = below
-		}
-		if at != nil {
-			at[path[len(path)-1]] = "{{" + name + "}}"
-		}
+// wants lists the request's placeholders: a lookup is not made where one of them has no value.
+func (p *request) wants() json.RawMessage {
+	list := []any{}
+	for _, name := range p.names {
+		list = append(list, "{{"+name+"}}")
 	}
-	return keyderive.AppendCanonical(nil, all)
-}
-
-// had reads what the guard gave for that.
-func had(given json.RawMessage) (registry.Values, error) {
-	var all struct {
-		Key          string          `json:"key"`
-		DownstreamID string          `json:"downstream_id"`
-		Context      keyderive.Facts `json:"context"`
-		Args         json.RawMessage `json:"args"`
-	}
-	if err := json.Unmarshal(given, &all); err != nil {
-		return registry.Values{}, err
-	}
-	v := registry.Values{Key: all.Key, DownstreamID: all.DownstreamID, Facts: all.Context}
-	if all.Args == nil {
-		return v, nil
-	}
-	var err error
-	v.Arguments, err = keyderive.Parse(all.Args)
-	return v, err
+	return keyderive.AppendCanonical(nil, list)
 }

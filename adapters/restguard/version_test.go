@@ -9,8 +9,9 @@ import (
 
 // Another request of a lookup is another policy: an approval given under the one before does not fit any more.
 func TestLookUpIsPartOfThePolicy(t *testing.T) {
+	token := "Bearer of the first month"
 	hash := func(url string) string {
-		l, err := restguard.LookUp(restguard.Request{Method: "GET", URL: url})
+		l, err := restguard.LookUp(restguard.Request{Method: "GET", URL: url, Query: map[string]string{"a": "{{args.a}}", "b": "{{args.b}}"}, Header: map[string]string{"Authorization": token}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -29,5 +30,8 @@ func TestLookUpIsPartOfThePolicy(t *testing.T) {
 	}
 	if first == moved {
 		t.Error("another lookup request leaves the policy's hash as it was")
+	}
+	if token = "Bearer of the second month"; hash("http://127.0.0.1/a/{{key}}") != first {
+		t.Error("a renewed token makes approvals void")
 	}
 }

@@ -104,9 +104,9 @@ func (d *downstream) handle(ctx context.Context, call *registry.Dispatch) (regis
 		<-d.let
 		return registry.Answer{}, errLost
 	case timesOut:
-		return saying("Error: the request timed out after 30000 ms"), nil
+		return registry.NewAnswer(nil, true, "Error: the request timed out after 30000 ms")
 	case cryptic:
-		return saying("Error: E-1042"), nil
+		return registry.NewAnswer(nil, true, "Error: E-1042")
 	}
 	return registry.Answer{Result: d.result}, nil
 }
@@ -137,9 +137,5 @@ func (d *downstream) take(call *registry.Dispatch) manner {
 
 // unreachable answers a lookup: the drill has no books that could be looked into.
 func unreachable(context.Context, *registry.Dispatch) (registry.Answer, error) {
-	return saying("Error: the service is unavailable"), nil
-}
-
-func saying(text string) registry.Answer {
-	return registry.Answer{Result: json.RawMessage(`{"isError":true,"content":[{"type":"text","text":"` + text + `"}]}`)}
+	return registry.NewAnswer(nil, true, "Error: the service is unavailable")
 }
