@@ -36,7 +36,7 @@ type change struct {
 	tenant     string
 	intent     string
 	occurrence int
-	operation  []byte // packed
+	operation  operation
 	listing    *listing
 	queue      string
 	dispatch   bool
@@ -114,15 +114,6 @@ func (c *change) setOperation(w *toolguard.Write) error {
 	if w.Open {
 		c.listing = &listing{key: op.Key, tenant: op.Facts.Tenant, workflow: op.Facts.Workflow, action: op.Action, subject: op.Subject, holding: w.Holding, due: w.Due}
 	}
-	var size int
-	var err error
-	if c.operation, size, err = encodeOperation(op); err != nil {
-		return err
-	}
-	if size > maxValue/2 {
-		return tooLarge("the operation", size, maxValue/2)
-	}
-	c.size += len(c.operation) + recordHead + maxInline + 8*(entryBytes+len(op.Key)+len(c.tenant)) + 2*len(op.Intent) + len(op.Subject) + len(op.Action) + len(op.Facts.Workflow) + len(c.call) + 3*len(w.Queue) + historyBytes
 	for _, l := range c.lanes {
 		c.size += laneBytes + laneLength*len(op.Key) + len(l)
 	}
@@ -143,6 +134,15 @@ func (c *change) setOperation(w *toolguard.Write) error {
 			c.size += c.body.size() + maxParts*(entryBytes+len(op.Key))
 		}
 	}
+	var size int
+	var err error
+	if c.operation, size, err = encodeOperation(op, len(c.inline)); err != nil {
+		return err
+	}
+	if size > maxValue/2 {
+		return tooLarge("the operation", size, maxValue/2)
+	}
+	c.size += len(c.operation.text) + recordHead + maxInline + 8*(entryBytes+len(op.Key)+len(c.tenant)) + 2*len(op.Intent) + len(op.Subject) + len(op.Action) + len(op.Facts.Workflow) + len(c.call) + 3*len(w.Queue)
 	c.known = keep(op, w.Body, w.BodyUntil)
 	return nil
 }

@@ -19,7 +19,7 @@ const (
 	dataFolder = "badger"
 
 	formatName = "toolguard ledger "
-	format     = 4
+	format     = 5
 )
 
 // ledger is what the file LEDGER keeps.

@@ -63,7 +63,7 @@ func TestAnotherFormatIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	open(t, dir, nil).Close()
 	format := filepath.Join(dir, "FORMAT")
-	if text, err := os.ReadFile(format); err != nil || string(text) != "toolguard ledger 4\n" {
+	if text, err := os.ReadFile(format); err != nil || string(text) != "toolguard ledger 5\n" {
 		t.Fatalf("%q, %v", text, err)
 	}
 	for text, want := range map[string]string{
@@ -87,7 +87,7 @@ func TestAnotherFormatIsRefused(t *testing.T) {
 	if _, err := badgerstore.Open(dir, nil); !errors.Is(err, toolguard.ErrFormat) {
 		t.Errorf("without a format: %v", err)
 	}
-	if err := os.WriteFile(format, []byte("toolguard ledger 4\n"), 0o600); err != nil {
+	if err := os.WriteFile(format, []byte("toolguard ledger 5\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	open(t, dir, nil)

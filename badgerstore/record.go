@@ -3,28 +3,28 @@ package badgerstore
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 
+	"toolguard.dev/codec"
 	"toolguard.dev/toolguard"
 )
 
-// A record is a head, which the store keeps and stamps by itself, a body that does not expire, if it is small, and the
-// operation, packed. The key material stands beside the JSON and not in it: it must come back byte for byte, and
-// encoding/json would write it anew.
+// A record is the operation, a body that does not expire, if it is small, and a head, which the store keeps and stamps by
+// itself. The head stands last, so that the committer adds it to what others wrote.
 //
-//	version 1 | flags 1 | parts of the body 1 | rev 8 | dispatched 8 | created 8 | token | bundle of the body, or 0 | body, or "" |
-//	queue, if flagged | history: sequences after the one before | packed: material | JSON
+//	version 1 | operation, packed if flagged | body, or "" |
+//	parts of the body 1 | rev 8 | dispatched 8 | created 8 | token | bundle of the body, or 0 | queue, if flagged |
+//	history: sequences after the one before | flags 1
 const (
-	recordVersion = 3
-	recordHead    = 3 + 3*8 + 1 + maxToken + binary.MaxVarintLen64 + 2
+	recordVersion = 4
+	recordHead    = 2 + 3*8 + 1 + maxToken + binary.MaxVarintLen64 + 3*binary.MaxVarintLen32 + historyBytes
 
-	recordHolding = 1 // it may hold others back, if it is open
-	recordOpen    = 2 // some sheet lists it
-	recordQueued  = 4 // it stands in a queue
-	recordDue     = 8 // something may have to be done about it, if it is open
+	recordHolding = 1  // it may hold others back, if it is open
+	recordOpen    = 2  // some sheet lists it
+	recordQueued  = 4  // it stands in a queue
+	recordDue     = 8  // something may have to be done about it, if it is open
+	recordPacked  = 16 // the operation is packed
 
 	// historyKept is how many sequences of a record's history it names; those beyond it, and of writes that do not write
 	// the record, have keys of their own.
@@ -34,6 +34,8 @@ const (
 	// maxInline is the largest body that stands in the record. Most bodies of open operations do, so that they need
 	// no key of their own and are gone once the operation is final, whose body expires and so has a key.
 	maxInline = 2 << 10
+
+	packedFrom = 1 << 10 // smaller operations are hashes and times for the most part
 )
 
 var errDamaged = errors.New("damaged")
@@ -55,39 +57,54 @@ type head struct {
 	history    []uint64 // sequences of the first historyKept writes with events of the operation, each of its first event
 }
 
-// encodeOperation returns the operation packed, and how large it was before.
-func encodeOperation(op *toolguard.Operation) (b []byte, size int, err error) {
+// operation is an operation on its way to the disk: the beginning of a record, with room for the rest.
+type operation struct {
+	text   []byte // version | operation
+	packed bool
+}
+
+// encodeOperation returns an operation with room for an inline body and a head, and how large it was before it was packed.
+func encodeOperation(op *toolguard.Operation, inline int) (o operation, size int, err error) {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	c := *op
-	c.Material, c.Token, c.Rev, c.Dispatched = nil, "", 0, 0
-	text := appendName((*buffer)[:0], op.Material)
-	if text, err = appendJSON(text, reflect.ValueOf(&c).Elem()); err != nil {
-		return nil, 0, fmt.Errorf("operation %s: %w", op.Key, err)
+	c.Token, c.Rev, c.Dispatched = "", 0, 0
+	text, err := codec.Append((*buffer)[:0], &c)
+	if err != nil {
+		return o, 0, fmt.Errorf("operation %s: %w", op.Key, err)
 	}
 	*buffer = text
-	return pack(text), len(text), nil
+	size = len(text)
+	if o.packed = size > packedFrom; o.packed {
+		text = pack(text)
+	}
+	o.text = append(make([]byte, 0, 1+2*binary.MaxVarintLen32+len(text)+inline+recordHead), recordVersion)
+	o.text = appendName(o.text, text)
+	return o, size, nil
 }
 
-func encodeRecord(h *head, operation []byte) []byte {
-	b := make([]byte, 3, recordHead+len(h.inline)+len(operation))
-	b[0], b[2] = recordVersion, byte(h.parts)
-	if h.listing != nil {
-		b[1] |= recordOpen
-		if h.listing.holding {
-			b[1] |= recordHolding
-		}
-		if h.listing.due {
-			b[1] |= recordDue
-		}
-	}
+// encodeRecord adds a head and its inline body to an operation, whose memory the record uses.
+func encodeRecord(h *head, o operation) []byte {
+	b := append(appendName(o.text, h.inline), byte(h.parts))
 	for _, n := range []uint64{h.rev, h.dispatched, h.created} {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
 	b = binary.AppendUvarint(appendName(b, h.token), h.bundle)
-	b = appendName(b, h.inline)
+	flags := byte(0)
+	if o.packed {
+		flags |= recordPacked
+	}
+	if h.listing != nil {
+		flags |= recordOpen
+		if h.listing.holding {
+			flags |= recordHolding
+		}
+		if h.listing.due {
+			flags |= recordDue
+		}
+	}
 	if h.queue != "" {
-		b[1] |= recordQueued
+		flags |= recordQueued
 		b = appendName(b, h.queue)
 	}
 	b = binary.AppendUvarint(b, uint64(len(h.history)))
@@ -96,18 +113,20 @@ func encodeRecord(h *head, operation []byte) []byte {
 		b = binary.AppendUvarint(b, seq-last)
 		last = seq
 	}
-	return append(b, operation...)
+	return append(b, flags)
 }
 
-// scanHead reads a head. Its body stays in the scanned slice.
-func scanHead(s *scanner) head {
-	if v := s.byte(); v != recordVersion {
-		s.bad = true
+// scanRecord reads a record. What it returns of it and the body of the head stay in the slice.
+func scanRecord(b []byte) (h head, operation []byte, packed bool, err error) {
+	if len(b) == 0 || b[0] != recordVersion {
+		return h, nil, false, errDamaged
 	}
-	flags := s.byte()
-	h := head{
-		holding: flags&recordHolding != 0, due: flags&recordDue != 0, open: flags&recordOpen != 0, parts: int(s.byte()),
-		rev: s.uint64(), dispatched: s.uint64(), created: s.uint64(), token: s.string(), bundle: s.uvarint(), inline: s.name(),
+	flags := b[len(b)-1]
+	s := scanner{rest: b[1 : len(b)-1]}
+	operation = s.name()
+	h = head{
+		holding: flags&recordHolding != 0, due: flags&recordDue != 0, open: flags&recordOpen != 0,
+		inline: s.name(), parts: int(s.byte()), rev: s.uint64(), dispatched: s.uint64(), created: s.uint64(), token: s.string(), bundle: s.uvarint(),
 	}
 	if flags&recordQueued != 0 {
 		h.queue = s.string()
@@ -120,41 +139,29 @@ func scanHead(s *scanner) head {
 		last += s.uvarint()
 		h.history = append(h.history, last)
 	}
-	return h
+	if s.bad || len(s.rest) > 0 {
+		return head{}, nil, false, errDamaged
+	}
+	return h, operation, flags&recordPacked != 0, nil
 }
 
 func decodeHead(b []byte) (head, error) {
-	s := scanner{rest: b}
-	h := scanHead(&s)
-	if s.bad {
-		return head{}, errDamaged
-	}
+	h, _, _, err := scanRecord(b)
 	h.inline = bytes.Clone(h.inline)
-	return h, nil
+	return h, err
 }
 
 func decodeRecord(b []byte) (*toolguard.Operation, error) {
-	s := scanner{rest: b}
-	h := scanHead(&s)
-	if s.bad {
-		return nil, errDamaged
+	h, text, packed, err := scanRecord(b)
+	if err == nil && packed {
+		text, err = unpack(text)
 	}
-	text, err := unpack(s.rest)
 	if err != nil {
 		return nil, err
 	}
-	s = scanner{rest: text}
-	material := s.name()
-	if s.bad {
-		return nil, errDamaged
-	}
 	op := new(toolguard.Operation)
-	if err := json.Unmarshal(s.rest, op); err != nil {
+	if err := codec.Decode(string(text), op); err != nil {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
-	}
-	op.Material = nil
-	if len(material) > 0 {
-		op.Material = material
 	}
 	op.Rev, op.Dispatched, op.Token = h.rev, h.dispatched, h.token
 	return op, nil

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"toolguard.dev/codec"
 	"toolguard.dev/toolguard"
 )
 
@@ -117,7 +118,7 @@ func (s *Store) commitLazy(ctx context.Context, w *toolguard.Write) error {
 	if owns {
 		return o.Commit(ctx, w)
 	}
-	frame, err := encode(newFrame(0, kindLazy, roomOf(kindCommit)), w)
+	frame, err := codec.Append(newFrame(0, kindLazy, roomOf(kindCommit)), w)
 	if err != nil {
 		return err
 	}
@@ -169,7 +170,7 @@ func resend(b backend, lazies []lazy) {
 			b.lazy(z.frame)
 		case *owner:
 			w := new(toolguard.Write)
-			if decode(string(z.frame[headSize:]), w) == nil {
+			if codec.Decode(string(z.frame[headSize:]), w) == nil {
 				_ = b.Commit(context.Background(), w)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"toolguard.dev/codec"
 	"toolguard.dev/toolguard"
 )
 
@@ -160,7 +161,7 @@ func (l *link) ask(q asking, in, out any) error {
 	l.waiting[id] = w
 	l.mu.Unlock()
 
-	frame, err := encode(newFrame(id, q.kind, roomOf(q.kind)), in)
+	frame, err := codec.Append(newFrame(id, q.kind, roomOf(q.kind)), in)
 	if err == nil && len(frame) > maxRequest {
 		err = fmt.Errorf("%w: a request of %d bytes", toolguard.ErrTooLarge, len(frame))
 	}
@@ -214,7 +215,7 @@ func (a answer) read(out any) error {
 	case kindAway:
 		return toolguard.ErrStoreAway
 	}
-	return decode(a.body, out)
+	return codec.Decode(a.body, out)
 }
 
 // lazy sends a write that gets no answer. To an owner that has not taken anything for lazyWait it is not sent.

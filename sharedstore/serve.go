@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 
+	"toolguard.dev/codec"
 	"toolguard.dev/toolguard"
 )
 
@@ -81,7 +82,7 @@ func (p *peer) read(r *bufio.Reader) {
 
 func (p *peer) lazy(q request) {
 	w := new(toolguard.Write)
-	if decode(q.body, w) == nil {
+	if codec.Decode(q.body, w) == nil {
 		w.Lazy = true
 		_ = p.Commit(context.Background(), w) // dropped silently, as a lazy write may be
 	}
@@ -114,39 +115,42 @@ func (p *peer) do(b []byte, r request) ([]byte, error) {
 	switch r.kind {
 	case kindCommit:
 		w := new(toolguard.Write)
-		if err := decode(r.body, w); err != nil {
+		if err := codec.Decode(r.body, w); err != nil {
 			return nil, err
 		}
 		w.Lazy = false
 		if err := p.Commit(ctx, w); err != nil {
 			return nil, err
 		}
-		return encode(b, stampsOf(w))
+		return codec.Append(b, stampsOf(w))
 	case kindFlush:
-		return b, p.Commit(ctx, &toolguard.Write{}) // takes the lazy ones before it along
+		if err := p.Commit(ctx, &toolguard.Write{}); err != nil { // takes the lazy ones before it along
+			return nil, err
+		}
+		return codec.Append(b, &struct{}{})
 	case kindOperations:
 		var q toolguard.Query
-		if err := decode(r.body, &q); err != nil {
+		if err := codec.Decode(r.body, &q); err != nil {
 			return nil, err
 		}
 		page, err := p.Operations(ctx, q)
 		if err != nil {
 			return nil, err
 		}
-		return encode(b, &page)
+		return codec.Append(b, &page)
 	case kindEvents:
 		var q eventsOf
-		if err := decode(r.body, &q); err != nil {
+		if err := codec.Decode(r.body, &q); err != nil {
 			return nil, err
 		}
 		events, err := q.from(ctx, p)
 		if err != nil {
 			return nil, err
 		}
-		return encode(b, &events)
+		return codec.Append(b, &events)
 	}
 	var name string
-	if err := decode(r.body, &name); err != nil {
+	if err := codec.Decode(r.body, &name); err != nil {
 		return nil, err
 	}
 	switch r.kind {
@@ -155,16 +159,16 @@ func (p *peer) do(b []byte, r request) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return encode(b, &found)
+		return codec.Append(b, &found)
 	case kindDocument:
 		var d documentOf
 		var err error
 		if d.Data, d.Rev, err = p.Document(ctx, name); err != nil {
 			return nil, err
 		}
-		return encode(b, &d)
+		return codec.Append(b, &d)
 	}
-	return nil, errDamaged
+	return nil, codec.ErrDamaged
 }
 
 // stampsOf is what a write got from the store.

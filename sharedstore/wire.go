@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"toolguard.dev/codec"
 	"toolguard.dev/toolguard"
 )
 
@@ -21,7 +22,7 @@ import (
 // The first frame each way is a hello. Requests may be many at a time; each but a lazy write gets one answer under its
 // number, in any order.
 const (
-	protocol = 1
+	protocol = 2
 
 	headSize    = 4 + 8 + 1
 	maxRequest  = 16 << 20  // more than the largest write that a store takes
@@ -74,7 +75,7 @@ type (
 )
 
 // types names the layout of everything that is sent.
-var types = layout(reflect.TypeFor[toolguard.Write](), reflect.TypeFor[toolguard.Query](), reflect.TypeFor[toolguard.Page](),
+var types = codec.Layout(reflect.TypeFor[toolguard.Write](), reflect.TypeFor[toolguard.Query](), reflect.TypeFor[toolguard.Page](),
 	reflect.TypeFor[toolguard.Body](), reflect.TypeFor[toolguard.Event](), reflect.TypeFor[eventsOf](), reflect.TypeFor[documentOf](), reflect.TypeFor[stamps]())
 
 // hello is how both ends begin, as JSON: every version can read it.
@@ -127,7 +128,7 @@ func readFrame(r *bufio.Reader, limit int) (id uint64, kind byte, body string, e
 	}
 	n := int64(binary.BigEndian.Uint32(head)) - (headSize - 4)
 	if n < 0 || n > int64(limit) {
-		return 0, 0, "", fmt.Errorf("a frame of %d bytes: %w", n, errDamaged)
+		return 0, 0, "", fmt.Errorf("a frame of %d bytes: %w", n, codec.ErrDamaged)
 	}
 	id, kind = binary.BigEndian.Uint64(head[4:]), head[12]
 	if _, err := r.Discard(headSize); err != nil {
@@ -159,7 +160,7 @@ func writeHello(c net.Conn, h hello) error {
 func readHello(r *bufio.Reader) (h hello, err error) {
 	_, kind, text, err := readFrame(r, maxHello)
 	if err == nil && kind != kindHello {
-		err = errDamaged
+		err = codec.ErrDamaged
 	}
 	if err == nil {
 		err = json.Unmarshal([]byte(text), &h)
@@ -236,7 +237,7 @@ func (e *remoteError) Unwrap() error { return e.is }
 
 func readError(text string) error {
 	if text == "" {
-		return errDamaged
+		return codec.ErrDamaged
 	}
 	e := &remoteError{text: text[1:]}
 	if n := int(text[0]); n > 0 && n <= len(sentinels) {

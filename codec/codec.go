@@ -1,4 +1,13 @@
-package sharedstore
+// Package codec writes Go values in a short binary form: [Append] does it, and [Decode] reads it back.
+//
+// The ledger's records and what processes that share a ledger send each other have this form. Every exported member of a
+// struct comes back as it was, byte for byte: encoding/json would write raw messages anew, leave out what is tagged
+// "-", and take longer than the store. Members that are zero take a bit each. Members are numbered in the order of
+// their declaration, so that a new one at the end of its struct leaves what was written before readable; [Layout] says
+// whether two programs would understand each other.
+//
+// The package must not know what the values mean, nor where they go.
+package codec
 
 import (
 	"bytes"
@@ -8,15 +17,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/bits"
 	"reflect"
 	"strings"
 	"sync"
 	"time"
 )
 
-// What crosses the socket is every exported member of the contract's types, in the order of their declaration, byte
-// for byte: encoding/json would write raw messages anew, leave out what is tagged "-", and take longer than the
-// store. Both ends must know the same members, which the hello makes sure of (see layout).
+// ErrDamaged: what is decoded is not what [Append] wrote.
+var ErrDamaged = errors.New("damaged")
 
 // codec writes and reads the values of one type.
 type codec struct {
@@ -40,14 +49,17 @@ func codecOf(t reflect.Type) *codec {
 	return c
 }
 
-// encode appends what v points to.
-func encode(b []byte, v any) ([]byte, error) {
+// Append appends what v points to. Structs, pointers, slices, strings, integers, booleans, times and JSON objects
+// (map[string]any) can be written, the latter by encoding/json; another type is a mistake in the program, and panics.
+// It fails only on a time without a binary form and on an object that JSON cannot hold. It is safe for concurrent use.
+func Append(b []byte, v any) ([]byte, error) {
 	e := reflect.ValueOf(v).Elem()
 	return codecOf(e.Type()).put(b, e)
 }
 
-// decode reads what v points to from the whole of text.
-func decode(text string, v any) error {
+// Decode reads what v points to, a zero value, from the whole of text, or returns [ErrDamaged]. Strings share text's memory. A
+// hostile text makes it take about a hundred times its own size. It is safe for concurrent use.
+func Decode(text string, v any) error {
 	d := &decoder{rest: text}
 	e := reflect.ValueOf(v).Elem()
 	codecOf(e.Type()).get(d, e)
@@ -57,8 +69,6 @@ func decode(text string, v any) error {
 	return d.err
 }
 
-var errDamaged = errors.New("a damaged message")
-
 // decoder takes values off a text. After an error it gives nothing but zeros.
 type decoder struct {
 	rest string
@@ -67,7 +77,7 @@ type decoder struct {
 
 func (d *decoder) fail() {
 	if d.err == nil {
-		d.err = errDamaged
+		d.err = ErrDamaged
 	}
 	d.rest = ""
 }
@@ -121,10 +131,8 @@ func newCodec(t reflect.Type) *codec {
 	switch t.Kind() {
 	case reflect.String:
 		return &codec{
-			func(b []byte, v reflect.Value) ([]byte, error) {
-				return append(binary.AppendUvarint(b, uint64(v.Len())), v.String()...), nil
-			},
-			func(d *decoder, v reflect.Value) { v.SetString(d.take(d.uvarint())) },
+			func(b []byte, v reflect.Value) ([]byte, error) { return appendText(b, v.String()), nil },
+			func(d *decoder, v reflect.Value) { v.SetString(d.text()) },
 		}
 	case reflect.Bool:
 		return &codec{
@@ -159,7 +167,7 @@ func newCodec(t reflect.Type) *codec {
 	case reflect.Struct:
 		return structCodec(t)
 	}
-	panic(fmt.Sprintf("sharedstore: no codec for %s", t))
+	panic(fmt.Sprintf("codec: none for %s", t))
 }
 
 func pointerCodec(t reflect.Type) *codec {
@@ -204,7 +212,7 @@ func sliceCodec(t reflect.Type) *codec {
 				v.Set(reflect.MakeSlice(t, 0, 0))
 				return
 			}
-			v.Grow(min(int(n), 64))
+			v.Grow(min(int(n), 8))
 			for i := 0; i < int(n) && d.err == nil; i++ {
 				v.Grow(1)
 				v.SetLen(i + 1)
@@ -214,6 +222,7 @@ func sliceCodec(t reflect.Type) *codec {
 	}
 }
 
+// structCodec writes how many bytes of bits follow, a bit for each member, and the members whose bit is set.
 func structCodec(t reflect.Type) *codec {
 	type member struct {
 		index int
@@ -225,21 +234,118 @@ func structCodec(t reflect.Type) *codec {
 			ms = append(ms, member{i, codecOf(f.Type)})
 		}
 	}
+	width := (len(ms) + 7) / 8
 	return &codec{
 		func(b []byte, v reflect.Value) (_ []byte, err error) {
-			for _, m := range ms {
-				if b, err = m.put(b, v.Field(m.index)); err != nil {
+			at := len(b) + 1
+			b = append(append(b, byte(width)), make([]byte, width)...)
+			for i, m := range ms {
+				f := v.Field(m.index)
+				if f.IsZero() {
+					continue
+				}
+				b[at+i/8] |= 1 << (i % 8)
+				if b, err = m.put(b, f); err != nil {
 					return nil, err
 				}
 			}
 			return b, nil
 		},
 		func(d *decoder, v reflect.Value) {
-			for _, m := range ms {
-				m.get(d, v.Field(m.index))
+			n := d.take(1)
+			if n == "" {
+				return
+			}
+			set := d.take(uint64(n[0]))
+			for i := range len(set) {
+				for left := set[i]; left != 0; left &= left - 1 {
+					n := 8*i + bits.TrailingZeros8(left)
+					if n >= len(ms) {
+						d.fail()
+						return
+					}
+					ms[n].get(d, v.Field(ms[n].index))
+				}
 			}
 		},
 	}
+}
+
+// A text is its length and form in one number, and itself: most texts of a record are hashes and keys, which take half the room
+// as bytes.
+const (
+	formPlain  = iota
+	formHex    // lower-case hexadecimal
+	formDigest // the same behind "sha256:"
+	formUUID   // lower-case, with its hyphens
+	forms
+
+	digestPrefix = "sha256:"
+	leastHex     = 16 // shorter ones are not worth looking at
+)
+
+func appendText(b []byte, s string) []byte {
+	digits, form := s, formHex
+	switch {
+	case len(s) == 36 && s[8] == '-' && s[13] == '-' && s[18] == '-' && s[23] == '-':
+		var room [32]byte
+		digits = string(append(append(append(append(append(room[:0], s[:8]...), s[9:13]...), s[14:18]...), s[19:23]...), s[24:]...))
+		form = formUUID
+	case strings.HasPrefix(s, digestPrefix):
+		digits, form = s[len(digestPrefix):], formDigest
+	}
+	if len(digits) < leastHex || len(digits)%2 != 0 || !lowerHex(digits) {
+		return append(binary.AppendUvarint(b, uint64(len(s))*forms+formPlain), s...)
+	}
+	b = binary.AppendUvarint(b, uint64(len(digits)/2*forms+form))
+	for i := 0; i < len(digits); i += 2 {
+		b = append(b, digit(digits[i])<<4|digit(digits[i+1]))
+	}
+	return b
+}
+
+func lowerHex(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+func digit(c byte) byte {
+	if c <= '9' {
+		return c - '0'
+	}
+	return c - 'a' + 10
+}
+
+// text reads what appendText wrote.
+func (d *decoder) text() string {
+	n := d.uvarint()
+	s := d.take(n / forms)
+	var room [96]byte
+	switch n % forms {
+	case formHex:
+		return string(hex.AppendEncode(room[:0], []byte(s)))
+	case formDigest:
+		return string(hex.AppendEncode(append(room[:0], digestPrefix...), []byte(s)))
+	case formUUID:
+		if len(s) != 16 {
+			d.fail()
+			return ""
+		}
+		b := room[:0]
+		for i, to := range []int{4, 6, 8, 10, 16} {
+			from := []int{0, 4, 6, 8, 10}[i]
+			if i > 0 {
+				b = append(b, '-')
+			}
+			b = hex.AppendEncode(b, []byte(s[from:to]))
+		}
+		return string(b)
+	}
+	return s
 }
 
 func putBytes(b []byte, v reflect.Value) ([]byte, error) {
@@ -312,8 +418,9 @@ func getDetail(d *decoder, v reflect.Value) {
 	v.Set(reflect.ValueOf(detail))
 }
 
-// layout names what the codecs of types write, so that two programs can tell whether they would understand each other.
-func layout(types ...reflect.Type) string {
+// Layout names what is written for values of these types, so that two programs can tell whether they would understand each
+// other.
+func Layout(types ...reflect.Type) string {
 	sum := sha256.New()
 	var describe func(t reflect.Type)
 	describe = func(t reflect.Type) {
