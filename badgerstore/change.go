@@ -53,7 +53,7 @@ type change struct {
 	since uint64
 
 	events []toolguard.Event
-	texts  [][]byte // of the events, without what linking fills in
+	sizes  []int // of the events' JSON, without what linking fills in
 
 	document    string
 	data        *blob
@@ -152,19 +152,17 @@ func (c *change) setEvents(events []toolguard.Event) error {
 		return nil
 	}
 	c.events = slices.Clone(events)
-	c.texts = make([][]byte, len(events))
+	c.sizes = make([]int, len(events))
 	size := 0
-	room := make([]byte, 0, 640*len(events))
+	scratch := buffers.Get().(*[]byte)
+	defer buffers.Put(scratch)
 	for i := range c.events {
 		e := &c.events[i]
-		text, err := e.AppendJSON(room[len(room):])
+		text, err := e.AppendJSON((*scratch)[:0])
 		if err != nil {
 			return err
 		}
-		c.texts[i] = text
-		if len(text) <= cap(room)-len(room) {
-			room = room[:len(room)+len(text)]
-		}
+		*scratch, c.sizes[i] = text, len(text)
 		if size += len(text) + linkBytes; size > maxValue/2 {
 			return tooLarge("the events", size, maxValue/2)
 		}

@@ -194,7 +194,7 @@ func (k *committer) apply(c *change) error {
 	g, seq := k.group, k.seq+uint64(max(1, len(c.events)))
 	for i := range c.events {
 		c.events[i].Seq = k.seq + 1 + uint64(i)
-		g.journal.add(&c.events[i], c.texts[i])
+		g.journal.add(&c.events[i], c.sizes[i])
 	}
 	g.remember(c, &old)
 	if c.key != "" {
@@ -202,9 +202,9 @@ func (k *committer) apply(c *change) error {
 			g.journal.create(seq, c.tenant, c.key)
 			g.occurrence(c, first, found)
 		}
-		for key, lane := range lanes {
-			lane[0].seq = seq
-			set(&g.lanes, key, lane)
+		for _, l := range lanes {
+			l.slots[0].seq = seq
+			set(&g.lanes, l.key, l.slots)
 		}
 		g.operation(c, old, seq)
 	} else if c.token != "" {
@@ -218,9 +218,9 @@ func (k *committer) apply(c *change) error {
 	if c.fence != "" {
 		k.fences.write(c.fence, c.key, seq)
 	}
-	for name, end := range ends {
-		k.chains[name] = end
-		set(&g.chains, name, true)
+	for _, c := range ends {
+		k.chains[c.name] = c.end
+		set(&g.chains, c.name, true)
 	}
 	g.size += c.size
 	g.seq, k.seq = seq, seq
@@ -266,19 +266,25 @@ func (k *committer) compare(c *change) (head, error) {
 	return h, nil
 }
 
-// dispatched returns what c's lanes will be, but for the sequence of their first slot, by their keys in Badger.
-func (k *committer) dispatched(c *change) (map[string][]slot, error) {
+// laneOf is a lane by its key in Badger.
+type laneOf struct {
+	key   string
+	slots []slot
+}
+
+// dispatched returns what c's lanes will be, but for the sequence of their first slot.
+func (k *committer) dispatched(c *change) ([]laneOf, error) {
 	if len(c.lanes) == 0 {
 		return nil, nil
 	}
-	lanes := make(map[string][]slot, len(c.lanes))
-	for _, name := range c.lanes {
+	lanes := make([]laneOf, len(c.lanes))
+	for i, name := range c.lanes {
 		key := string(scopedKey(prefixLane, name, c.tenant))
 		lane, err := k.lane(key)
 		if err != nil {
 			return nil, err
 		}
-		lanes[key] = dispatch(lane, c.key)
+		lanes[i] = laneOf{key, dispatch(lane, c.key)}
 	}
 	return lanes, nil
 }

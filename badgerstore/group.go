@@ -177,19 +177,28 @@ func decodeChain(b []byte) (chain, error) {
 	return c, nil
 }
 
-// link places events behind the ends of their chains, and returns the new ends. The ends given stay as they are.
-func link(events []toolguard.Event, ends map[string]chain) (map[string]chain, error) {
-	grown := make(map[string]chain, 1)
+// grown is a chain with a new end.
+type grown struct {
+	name string
+	end  chain
+}
+
+// link places events behind the ends of their chains, and returns the new ends. The ends given
+// stay as they are.
+func link(events []toolguard.Event, ends map[string]chain) ([]grown, error) {
+	var all []grown
 	for i := range events {
 		e := &events[i]
-		end, ok := grown[e.Tenant]
-		if !ok {
-			end = ends[e.Tenant]
+		at := slices.IndexFunc(all, func(g grown) bool { return g.name == e.Tenant })
+		if at < 0 {
+			at = len(all)
+			all = append(all, grown{e.Tenant, ends[e.Tenant]})
 		}
+		end := &all[at].end
 		if err := e.Link(e.Tenant, end.seq+1, end.hash); err != nil {
 			return nil, err
 		}
-		grown[e.Tenant] = chain{e.ChainSeq, e.Hash}
+		*end = chain{e.ChainSeq, e.Hash}
 	}
-	return grown, nil
+	return all, nil
 }

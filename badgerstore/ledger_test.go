@@ -67,7 +67,7 @@ func TestAnotherFormatIsRefused(t *testing.T) {
 		t.Fatalf("%q, %v", text, err)
 	}
 	for text, want := range map[string]string{
-		"toolguard ledger 5\n":  "written in format 5 by a newer toolguard",
+		"toolguard ledger 6\n":  "written in format 6 by a newer toolguard",
 		"toolguard ledger 1\n":  "written in format 1, before toolguard was first released",
 		"something else\n":      "no toolguard ledger",
 		"toolguard ledger -1\n": "no toolguard ledger",

@@ -50,6 +50,7 @@ var wordsNotOfKey = map[string]string{
 // used, [ErrPolicy] if its policy is wrong or names what the schema does not have, and says so in one sentence.
 func Compile(t Tool) (*Entry, error) {
 	e := &Entry{Tool: t}
+	e.action = e.Server + "/" + e.Name
 	e.InputSchema, e.OutputSchema = bytes.Clone(t.InputSchema), bytes.Clone(t.OutputSchema)
 	if e.Server == "" || e.Name == "" {
 		return nil, fmt.Errorf("%w: a tool needs a server and a name, not %q", ErrPolicy, e.Action())

@@ -2,8 +2,11 @@ package registry
 
 import (
 	"encoding/json"
+	"math"
+	"math/big"
 	"reflect"
 	"slices"
+	"strconv"
 
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
@@ -21,7 +24,12 @@ type plainSchema struct {
 	closed   bool               // there are no others
 	elements *plainSchema       // nil: anything
 	scalar   *jsonschema.Schema // has the say about what is neither object nor array; nil: nothing more is said
+	between  *bounds            // what scalar says of numbers, if that is all
 }
+
+// bounds are two numbers as close to those of a schema as tells, of any decimal fraction that is read as a float
+// strictly between them, that it keeps the schema's.
+type bounds struct{ low, high float64 }
 
 var (
 	plainFields = set("Location", "Draft", "Types", "Required", "Properties", "AdditionalProperties", "Items", "Items2020", "Format")
@@ -49,6 +57,9 @@ func plainOf(s *jsonschema.Schema) *plainSchema {
 			return nil
 		}
 		p.scalar = s
+	}
+	if len(s.Enum) == 0 && s.Constant == nil && s.MultipleOf == nil {
+		p.between = boundsOf(s)
 	}
 	if p.scalar != nil && (len(s.Types) == 0 || slices.Contains(s.Types, "object") || slices.Contains(s.Types, "array")) {
 		return nil // an enum may list objects
@@ -125,7 +136,36 @@ func (p *plainSchema) takes(v any) bool {
 		}
 		return true
 	}
+	if n, ok := v.(json.Number); ok && p.between.hold(n) {
+		return true
+	}
 	return p.scalar == nil || p.scalar.Validate(v) == nil
+}
+
+func boundsOf(s *jsonschema.Schema) *bounds {
+	b := &bounds{math.Inf(-1), math.Inf(1)}
+	for _, r := range []*big.Rat{s.Minimum, s.ExclusiveMinimum} {
+		if r != nil {
+			f, _ := r.Float64() // one of the two next to it
+			b.low = max(b.low, math.Nextafter(f, math.Inf(1)))
+		}
+	}
+	for _, r := range []*big.Rat{s.Maximum, s.ExclusiveMaximum} {
+		if r != nil {
+			f, _ := r.Float64()
+			b.high = min(b.high, math.Nextafter(f, math.Inf(-1)))
+		}
+	}
+	return b
+}
+
+// hold tells whether n surely lies within the bounds.
+func (b *bounds) hold(n json.Number) bool {
+	if b == nil {
+		return false
+	}
+	f, err := strconv.ParseFloat(string(n), 64)
+	return err == nil && b.low < f && f < b.high
 }
 
 // plainlyOf tells whether v is plainly of a JSON Schema type.

@@ -137,3 +137,32 @@ func randomValue(r *rand.Rand, depth int) string {
 	}
 	return "{" + strings.Join(members, ",") + "}"
 }
+
+// What is taken without the validator keeps the bounds, however close to them a fraction is written.
+func TestPlainBounds(t *testing.T) {
+	for _, bound := range []string{"0", "0.1", "-0.3", "9007199254740993", "1e300", "1e-320", "0.30000000000000004"} {
+		for _, keyword := range []string{"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"} {
+			e, err := Compile(Tool{Server: "s", Name: "t", InputSchema: json.RawMessage(fmt.Sprintf(`{"type":"object","properties":{"n":{"type":"number",%q:%s}}}`, keyword, bound))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range []string{"0", "0.1", "0.10000000000000000555", "0.1000000000000000055", "0.09999999999999999", "-0.3", "-0.29999999999999999", "9007199254740992", "9007199254740993", "9007199254740994",
+				"1e300", "1.0000000000000001e300", "9.999999999999999999e299", "1e-320", "1e-400", "0.30000000000000004", "0.3000000000000000444", "5", "-5"} {
+				v, err := keyderive.Parse([]byte(`{"n":` + n + `}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if e.plain.takes(v) != (e.validator.Validate(v) == nil) {
+					t.Errorf("%s %s: %s is taken: %v", keyword, bound, n, e.plain.takes(v))
+				}
+			}
+		}
+	}
+	e, err := Compile(Tool{Server: "s", Name: "t", InputSchema: json.RawMessage(`{"properties":{"n":{"type":"number","minimum":0}}}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !e.plain.members["n"].between.hold("0.5") || e.plain.members["n"].between.hold("0") {
+		t.Error("bounds do not tell what lies within them")
+	}
+}

@@ -34,10 +34,17 @@ type Tool struct {
 	EffectSource string // "declared", "annotated" or "presumed"
 	Policy       Policy
 	Handler      Handler
+
+	action string // set by Compile
 }
 
 // Action is the name a tool has in keys and policies: "server/tool".
-func (t *Tool) Action() string { return t.Server + "/" + t.Name }
+func (t *Tool) Action() string {
+	if t.action != "" {
+		return t.action
+	}
+	return t.Server + "/" + t.Name
+}
 
 // Handler sends one attempt to the tool and returns its answer.
 //

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"toolguard.dev/keyderive"
@@ -232,9 +233,10 @@ func evidenceOf(attempt int, c registry.Classification, finished bool) evidence 
 // settling is the write that records evidence on op; nil where there is nothing to record. It changes op.
 func (g *Guard) settling(t *Tool, op *Operation, arguments json.RawMessage, ev evidence, answer registry.Answer, now time.Time) *Write {
 	wasFinal := op.Status.Final()
-	before := op.clone()
+	var room [2]Attempt
+	before := append(room[:0], op.Attempts...)
 	types := settle(op, ev, now)
-	if len(types) == 0 && sameAttempts(before, op) {
+	if len(types) == 0 && sameAttempts(before, op.Attempts) {
 		return nil
 	}
 	w := g.write(op)
@@ -264,17 +266,8 @@ func (g *Guard) settling(t *Tool, op *Operation, arguments json.RawMessage, ev e
 	return w
 }
 
-func sameAttempts(a, b *Operation) bool {
-	x, y := a.Attempts, b.Attempts
-	if len(x) != len(y) {
-		return false
-	}
-	for i := range x {
-		if x[i].State != y[i].State || x[i].Finished != y[i].Finished {
-			return false
-		}
-	}
-	return true
+func sameAttempts(x, y []Attempt) bool {
+	return slices.EqualFunc(x, y, func(a, b Attempt) bool { return a.State == b.State && a.Finished == b.Finished })
 }
 
 // land records how an attempt ended and gives its answer to whoever waits.

@@ -58,7 +58,7 @@ type Event struct {
 type prepared struct {
 	text     []byte
 	at       [3]int // where the members chain, prev and seq go
-	detailed bool   // it has a detail, whose numbers the canonical form spells anew
+	detailed []byte // the JSON of an event with a detail, whose numbers the canonical form spells anew
 }
 
 // EventType names what an event records.
@@ -97,27 +97,23 @@ func (e *Event) Link(chain string, seq uint64, prev string) error {
 	b = append(append(b, p.text[p.at[2]:]...), '}')
 	b[0] = '{' // in the place of the first comma
 	sum := sha256.Sum256(b)
-	e.Hash = hex.EncodeToString(sum[:])
+	var digits [2 * sha256.Size]byte
+	hex.Encode(digits[:], sum[:])
+	e.Hash = string(digits[:])
 	return nil
 }
 
 // AppendJSON appends the event's JSON without what [Event.Link] fills in (chain, seq, prev and hash): what a store
-// keeps beside these. It prepares the event.
+// keeps beside these. It prepares the event, and cannot fail once it is prepared.
 func (e *Event) AppendJSON(b []byte) ([]byte, error) {
 	if err := e.Prepare(); err != nil {
 		return nil, err
 	}
-	if !e.prepared.detailed {
-		b = append(append(b, '{'), e.prepared.text[1:]...)
-		return append(b, '}'), nil
+	if text := e.prepared.detailed; text != nil {
+		return append(b, text...), nil
 	}
-	c := *e
-	c.Chain, c.ChainSeq, c.Prev, c.Hash = "", 0, "", ""
-	text, err := json.Marshal(&c)
-	if err != nil {
-		return nil, fmt.Errorf("event: %w", err)
-	}
-	return append(b, text...), nil
+	b = append(append(b, '{'), e.prepared.text[1:]...)
+	return append(b, '}'), nil
 }
 
 // Prepare does the part of [Event.Link] that needs no order, so that a store can do it ahead. The event must not be
@@ -126,11 +122,16 @@ func (e *Event) Prepare() error {
 	if e.prepared != nil {
 		return nil
 	}
-	var detail []byte
+	var detail, detailed []byte
 	if len(e.Detail) > 0 {
 		text, err := json.Marshal(e.Detail)
 		if err == nil {
 			detail, err = keyderive.Canonical(text)
+		}
+		if err == nil {
+			c := *e
+			c.Chain, c.ChainSeq, c.Prev, c.Hash = "", 0, "", ""
+			detailed, err = json.Marshal(&c)
 		}
 		if err != nil {
 			return fmt.Errorf("event: %w", err)
@@ -170,7 +171,7 @@ func (e *Event) Prepare() error {
 	b = appendText(b, "tool", e.Tool)
 	b = appendMember(b, "type", string(e.Type))
 	b = appendText(b, "workflow", e.Workflow)
-	e.prepared = &prepared{text: b, at: [3]int{first, second, third}, detailed: len(detail) > 0}
+	e.prepared = &prepared{text: b, at: [3]int{first, second, third}, detailed: detailed}
 	return nil
 }
 

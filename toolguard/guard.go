@@ -217,9 +217,11 @@ func (g *Guard) admit(v *visit) *Result {
 	if err != nil {
 		return refuse(ReasonContextRequired, plain(err))
 	}
-	if _, material := v.id.Key(1); v.hide.Shows(string(material)) {
-		v.id = keyderive.Identity{}
-		return refuse(ReasonInvalidArguments, "the value of a secret argument stands in the target too, and that is recorded as it is")
+	if v.hide != nil {
+		if _, material := v.id.Key(1); v.hide.Shows(string(material)) {
+			v.id = keyderive.Identity{}
+			return refuse(ReasonInvalidArguments, "the value of a secret argument stands in the target too, and that is recorded as it is")
+		}
 	}
 	switch {
 	case v.Tool.locked != nil && g.observe:
@@ -354,7 +356,9 @@ func roomOf(e registry.Effect, f keyderive.Facts, action, subject, entity string
 func lane(kind string, f keyderive.Facts, parts ...string) string {
 	var room [256]byte
 	text := keyderive.AppendString(append(room[:0], '['), kind)
-	for _, part := range append([]string{f.Tenant, f.Workflow}, parts...) {
+	text = keyderive.AppendString(append(text, ','), f.Tenant)
+	text = keyderive.AppendString(append(text, ','), f.Workflow)
+	for _, part := range parts {
 		text = keyderive.AppendString(append(text, ','), part)
 	}
 	return string(append(text, ']'))
