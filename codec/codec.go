@@ -294,31 +294,35 @@ func appendText(b []byte, s string) []byte {
 	case strings.HasPrefix(s, digestPrefix):
 		digits, form = s[len(digestPrefix):], formDigest
 	}
-	if len(digits) < leastHex || len(digits)%2 != 0 || !lowerHex(digits) {
-		return append(binary.AppendUvarint(b, uint64(len(s))*forms+formPlain), s...)
-	}
-	b = binary.AppendUvarint(b, uint64(len(digits)/2*forms+form))
-	for i := 0; i < len(digits); i += 2 {
-		b = append(b, digit(digits[i])<<4|digit(digits[i+1]))
-	}
-	return b
-}
-
-func lowerHex(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
+	if n := len(digits) / 2; len(digits) >= leastHex && len(digits)%2 == 0 {
+		at := len(b)
+		b = binary.AppendUvarint(b, uint64(n*forms+form))
+		bad := byte(0)
+		for i := 0; i+1 < len(digits); i += 2 {
+			high, low := digit[digits[i]], digit[digits[i+1]]
+			bad |= high | low
+			b = append(b, high<<4|low)
 		}
+		if bad < notDigit {
+			return b
+		}
+		b = b[:at]
 	}
-	return true
+	return append(binary.AppendUvarint(b, uint64(len(s))*forms+formPlain), s...)
 }
 
-func digit(c byte) byte {
-	if c <= '9' {
-		return c - '0'
+// digit is the value of each lower-case hexadecimal digit, and notDigit for any other byte.
+var digit = func() (values [256]byte) {
+	for i := range values {
+		values[i] = notDigit
 	}
-	return c - 'a' + 10
-}
+	for i, c := range []byte("0123456789abcdef") {
+		values[c] = byte(i)
+	}
+	return values
+}()
+
+const notDigit = 0x80
 
 // text reads what appendText wrote.
 func (d *decoder) text() string {
