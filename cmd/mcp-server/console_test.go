@@ -254,13 +254,19 @@ func TestConsole(t *testing.T) {
 // event calls a tool for a source event.
 func (d *desk) event(url, event, tool, arguments string) answered {
 	d.Helper()
+	return d.result(d.calling(url, event, tool, arguments))
+}
+
+// calling is the request that calls a tool for a source event.
+func (d *desk) calling(url, event, tool, arguments string) *http.Request {
+	d.Helper()
 	message := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`, tool, arguments)
 	r, err := http.NewRequestWithContext(d.soon(), http.MethodPost, url, strings.NewReader(message))
 	if err != nil {
 		d.Fatal(err)
 	}
 	r.Header = http.Header{"Content-Type": {"application/json"}, "Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {tool}, "Toolguard-Source-Event": {event}}
-	return d.result(r)
+	return r
 }
 
 // form sends a form to the console, as a browser without script does.
