@@ -292,11 +292,10 @@ type branch struct {
 	probes int
 }
 
-// banking guards pay of a bank; what calls for approval, looks up and expires is each test's own. Calls are erin's.
+// banking guards pay of a bank; what else its policy says is each test's own. Calls are erin's.
 const banking = `version: 1
 mcpServers: {bank: {type: http, url: "${BANK}"}}
 context: {tenant: {value: acme}, actor: {value: erin}, source_event: {http: {header: Toolguard-Source-Event}}}
-defaults: {timeout: 1s, answer_within: 1s}
 tools:
   bank/pay: {effect: write, once_per: [source_event, /invoice_id], errors: words, may_differ: [/memo], `
 

@@ -23,6 +23,9 @@ func TestMain(m *testing.M) {
 	if tools, ok := os.LookupEnv("FAKE_SERVER"); ok { // this test binary, started as an MCP server
 		os.Exit(fakeServer(tools))
 	}
+	if file := os.Getenv("TELLER"); file != "" {
+		os.Exit(tellerMain(file, os.Getenv("TELLER_GATE")))
+	}
 	os.Exit(built(m))
 }
 

@@ -1,8 +1,274 @@
 package main
 
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"toolguard.dev/toolguard"
+)
+
 // How lookups end a policy of pay: by our key, or by the invoice, which sees what others paid, too.
 const (
-	byKey     = `lookup: [{tool: find_payment, arguments: {reference: "{{key}}"}, ` + counting + `}]`
-	byInvoice = `lookup: [{tool: find_payment, arguments: {invoice: "{{args.invoice_id}}"}, ` + counting + `}]`
+	soon      = `timeout: 1s, answer_within: 1s, `
+	byKey     = soon + `lookup: [{tool: find_payment, arguments: {reference: "{{key}}"}, ` + counting + `}]`
+	byInvoice = soon + `lookup: [{tool: find_payment, arguments: {invoice: "{{args.invoice_id}}"}, ` + counting + `}]`
+	twoReads  = soon + `lookup: [{tool: find_payment, arguments: {reference: "{{key}}"}, ` + counting + `}, {tool: read_statement, arguments: {reference: "{{key}}"}, ` + counting + `}]`
+	byText    = soon + `lookup: [{tool: find_payment, arguments: {reference: "{{key}}"}, applied: 'result.text.contains("PAY-")', absent: '!result.text.contains("PAY-")', settle: 500ms}]`
 	counting  = `applied: size(result.json.payments) == 1, absent: size(result.json.payments) == 0, settle: 500ms`
 )
+
+// doubtful waits for so many rounds of lookups that could have proved something, and did not, and checks that it may not be known.
+func (c *branch) doubtful(key string, rounds int) (op recordOf) {
+	c.Helper()
+	c.until(fmt.Sprintf("there were %d rounds", rounds), func() bool { op = c.record(key); return op.Looked >= rounds })
+	if op.Status != toolguard.StatusUnknown && op.Status != toolguard.StatusEscalated || op.happened(toolguard.EventReconciled, "proves", true) > 0 {
+		c.Errorf("it is %s", op.Status)
+	}
+	return op
+}
+
+// resolved is a person's verdict.
+func (c *branch) resolved(op recordOf, verdict string) {
+	c.Helper()
+	c.must("olga", "operations/"+op.Key+"/resolve", fmt.Sprintf(`{"verdict":%q,"occurrence":%d,"attempt":%d,"note":"looked"}`, verdict, op.Occurrence, op.Sent))
+}
+
+// TestLookupCannotTell: the payment was made and its answer lost, and the lookup lies, answers with an error, finds two, or nothing ever. Nothing is sent
+// again, and a person decides in the end.
+func TestLookupCannotTell(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, policy string
+		answer       func(found int) string
+		rounds       int
+	}{
+		{"lies, and another one contradicts it", twoReads, func(int) string { return finds(0) }, 2},
+		{"says that it is busy, which has no payment in it", byText, func(int) string { return `{"isError":true,"content":[{"type":"text","text":"busy"}]}` }, 2},
+		{"finds two", byKey, func(int) string { return finds(2) }, 2},
+		{"times out", byKey, func(int) string { return "" }, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c := newBranch(t, test.policy)
+			c.bank.says("find_payment", test.answer)
+			c.bank.then(losing)
+			v := c.got(c.pay("evt-1", "INV-1", 120), toolguard.Pending, toolguard.ReasonReconciling)
+			op := c.doubtful(v.Key, test.rounds)
+			c.got(c.pay("evt-1", "INV-1", 120), toolguard.Pending, toolguard.ReasonReconciling)
+			c.resolved(op, "applied")
+			c.got(c.pay("evt-1", "INV-1", 120), toolguard.Replayed, toolguard.ReasonDone)
+			c.bank.had(1, 1)
+		})
+	}
+}
+
+// TestLookupLags: the payment shows only after a while, which is what settle is for. It is found, and not sent again.
+func TestLookupLags(t *testing.T) {
+	t.Parallel()
+	c := newBranch(t, strings.Replace(byKey, "500ms", "3s", 1))
+	asked := 0
+	c.bank.says("find_payment", func(found int) string {
+		if asked++; asked < 3 {
+			return finds(0)
+		}
+		return finds(found)
+	})
+	c.bank.then(losing)
+	v := c.got(c.pay("evt-1", "INV-1", 120), toolguard.Pending, toolguard.ReasonReconciling)
+	op := c.becomes(v.Key, toolguard.StatusSucceeded)
+	if n := op.happened(toolguard.EventReconciled, "found", "absent"); n != 2 || op.happened(toolguard.EventReconciled, "proves", true) != 1 {
+		t.Errorf("%d rounds found nothing: %+v", n, op.Events)
+	}
+	c.got(c.pay("evt-1", "INV-1", 120), toolguard.Replayed, toolguard.ReasonDone)
+	c.bank.had(1, 1)
+}
+
+// TestLookupProvesAbsence is what all these are measured against: a payment that did not arrive is sent again, by itself, once.
+func TestLookupProvesAbsence(t *testing.T) {
+	t.Parallel()
+	for name, policy := range map[string]string{"by key": byKey, "by invoice": byInvoice} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newBranch(t, policy)
+			c.bank.then(dropping)
+			v := c.got(c.pay("evt-1", "INV-1", 120), toolguard.Pending, toolguard.ReasonReconciling)
+			op := c.becomes(v.Key, toolguard.StatusSucceeded)
+			if first, second := op.Attempts[0], op.Attempts[1]; second.Started.Before(first.Deadline.Add(500 * time.Millisecond)) {
+				t.Errorf("sent again at %v, the deadline was %v", second.Started, first.Deadline)
+			}
+			c.bank.had(2, 1)
+			if c.bank.sent[0] != c.bank.sent[1] {
+				t.Errorf("sent %+v", c.bank.sent)
+			}
+		})
+	}
+}
+
+// TestLookupByInvoiceInACrowd (row 14): while another event's payment of the invoice is open, a lookup that does not ask for our key proves nothing.
+func TestLookupByInvoiceInACrowd(t *testing.T) {
+	t.Parallel()
+	c := newBranch(t, byInvoice)
+	let := make(chan struct{})
+	c.bank.then(c.bank.slow(let), dropping)
+	c.leave("evt-1", "INV-1", 120)
+	c.until("the first arrived", func() bool { sent, _ := c.bank.count(0); return sent == 1 })
+	second := c.got(c.pay("evt-2", "INV-1", 120), toolguard.Pending, toolguard.ReasonReconciling)
+	op := c.doubtful(second.Key, 1)
+	if n := op.happened(toolguard.EventReconciled, "why", "another operation on the target was open"); n == 0 {
+		t.Errorf("%+v", op.Events)
+	}
+	close(let)
+	c.until("the first is done", func() bool { _, paid := c.bank.count(0); return paid == 1 })
+	op = c.doubtful(second.Key, op.Looked+1)
+	c.resolved(op, "abandoned")
+	c.got(c.pay("evt-2", "INV-1", 120), toolguard.Blocked, toolguard.ReasonAbandoned)
+	c.got(c.pay("evt-1", "INV-1", 120), toolguard.Replayed, toolguard.ReasonDone)
+	c.bank.had(2, 1)
+}
+
+// TestLookupByInvoiceFindsTheFirst (row 17): a person allowed a second payment, whose request is lost. What the lookup finds is the first.
+func TestLookupByInvoiceFindsTheFirst(t *testing.T) {
+	t.Parallel()
+	c := newBranch(t, byInvoice)
+	first := c.got(c.pay("evt-1", "INV-1", 120), toolguard.Fresh, "")
+	c.must("olga", "operations/"+first.Key+"/repeat", `{"occurrence":1,"note":"two months"}`)
+	c.bank.then(dropping)
+	second := c.got(c.pay("evt-1", "INV-1", 120), toolguard.Pending, toolguard.ReasonReconciling)
+	if second.Occurrence != 2 || second.Key == first.Key {
+		t.Fatalf("%+v", second)
+	}
+	op := c.doubtful(second.Key, 1)
+	if n := op.happened(toolguard.EventReconciled, "found", "applied"); n > 0 || op.happened(toolguard.EventReconciled) < 1 {
+		t.Errorf("%+v", op.Events)
+	}
+	c.bank.had(2, 1)
+	c.resolved(op, "not_applied")
+	c.got(c.pay("evt-1", "INV-1", 120), toolguard.Fresh, "")
+	c.bank.had(3, 2)
+}
+
+// TestVerdictTooEarly (row 8): not applied, before the deadline and settle, is refused; forced, it is an order to send the same again, which waits
+// until then. After it, it is a verdict.
+func TestVerdictTooEarly(t *testing.T) {
+	t.Parallel()
+	for _, force := range []bool{true, false} {
+		t.Run(map[bool]string{true: "forced", false: "in time"}[force], func(t *testing.T) {
+			t.Parallel()
+			c := newBranch(t, "timeout: 1s, answer_within: 100ms, "+strings.Replace(byKey, "500ms", "2s", 1)[len(soon):])
+			c.bank.says("find_payment", func(int) string { return finds(2) })
+			c.bank.then(dropping)
+			key := c.got(c.pay("evt-1", "INV-1", 120), toolguard.Pending, toolguard.ReasonReconciling).Key
+			path, verdict := "operations/"+key+"/resolve", `{"verdict":"not_applied","occurrence":1,"attempt":1}`
+			if got := c.decides("olga", path, verdict); got != http.StatusConflict {
+				t.Fatalf("taken: %d", got)
+			}
+			due := c.record(key).Attempts[0].Deadline.Add(2 * time.Second)
+			if force {
+				c.must("olga", path, strings.Replace(verdict, "}", `,"force":true}`, 1))
+				c.until("it is sent again", func() bool { sent, _ := c.bank.count(0); return sent == 2 })
+			} else {
+				c.until("it is taken", func() bool { return c.decides("olga", path, verdict) == http.StatusOK })
+				c.becomes(key, toolguard.StatusFailed)
+				c.got(c.pay("evt-1", "INV-1", 120), toolguard.Fresh, "")
+			}
+			op := c.becomes(key, toolguard.StatusSucceeded)
+			if second := op.Attempts[1]; !force && second.Started.Before(due) || second.Started.Before(op.Attempts[0].Deadline) {
+				t.Errorf("sent again at %v, not after %v", second.Started, due)
+			}
+			c.got(c.pay("evt-1", "INV-1", 120), toolguard.Replayed, toolguard.ReasonDone)
+			c.bank.had(2, 1)
+		})
+	}
+}
+
+// TestAnswerAfterTheVerdict: the bank answers after a person has decided. Given up, it is a conflict that a person has to look at; held for not applied, it is
+// done (row 9). Nothing is sent either way.
+func TestAnswerAfterTheVerdict(t *testing.T) {
+	t.Parallel()
+	for verdict, status := range map[string]toolguard.Status{"abandoned": toolguard.StatusAbandoned, "not_applied": toolguard.StatusSucceeded} {
+		t.Run(verdict, func(t *testing.T) {
+			t.Parallel()
+			c := newBranch(t, "timeout: 500ms")
+			let := make(chan struct{})
+			c.bank.then(c.bank.late(let))
+			v := c.got(c.pay("evt-1", "INV-1", 120), toolguard.Escalated, toolguard.ReasonOutcomeUnknown)
+			c.resolved(c.record(v.Key), verdict)
+			close(let)
+			var op recordOf
+			c.until("the answer is in", func() bool { op = c.record(v.Key); return op.Attempts[0].State == toolguard.AttemptSucceeded })
+			if op.Status != status {
+				t.Errorf("it is %s, want %s", op.Status, status)
+			}
+			if verdict == "not_applied" {
+				c.got(c.pay("evt-1", "INV-1", 120), toolguard.Replayed, toolguard.ReasonDone)
+				c.bank.had(1, 1)
+				return
+			}
+			if op.Conflict == "" || op.happened(toolguard.EventConflict) != 1 {
+				t.Errorf("conflict %q", op.Conflict)
+			}
+			c.got(c.pay("evt-1", "INV-1", 120), toolguard.Blocked, toolguard.ReasonAbandoned)
+			queue := func() string { return c.good("ops", "list", "--queue", "--data", "ledger") }
+			if out := queue(); !strings.Contains(out, v.Key[:8]) {
+				t.Errorf("it does not wait for a person:\n%s", out)
+			}
+			c.resolved(op, "applied")
+			if out := queue(); strings.Contains(out, v.Key[:8]) {
+				t.Errorf("it waits still:\n%s", out)
+			}
+			c.got(c.pay("evt-1", "INV-1", 120), toolguard.Blocked, toolguard.ReasonAbandoned)
+			c.bank.had(1, 1)
+		})
+	}
+}
+
+// TestWindowOfTheKey: the bank honours a key for a while. A payment whose answer is lost is sent again under its key inside of that, by itself, and has one
+// effect; never after it, also not by a server that starts then.
+func TestWindowOfTheKey(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, window string
+		killed       bool
+		sent         int
+	}{
+		{"inside", "1h", false, 2},
+		{"inside, by the next server", "1h", true, 2},
+		{"its arrival may fall outside (row 11)", "1900ms", false, 1},
+		{"the next server starts after it (row 12)", "2500ms", true, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c := newBranch(t, soon+"downstream_key: {meta: idempotency_key, window: "+test.window+"}")
+			c.bank.mu.Lock()
+			c.bank.honours = test.sent > 1
+			c.bank.mu.Unlock()
+			let := make(chan struct{})
+			c.bank.then(c.bank.late(let))
+			began := time.Now()
+			c.leave("evt-1", "INV-1", 120)
+			c.until("it is paid", func() bool { _, paid := c.bank.count(0); return paid == 1 })
+			if test.killed {
+				c.kill()
+				c.until("the window is over", func() bool { return test.sent > 1 || time.Since(began) > 2500*time.Millisecond })
+				c.start()
+			}
+			key := c.operations()[0].Key
+			if test.sent > 1 {
+				op := c.becomes(key, toolguard.StatusSucceeded)
+				if op.Attempts[1].Started.Before(op.Attempts[0].Deadline) || op.Attempts[0].SentKey != op.Attempts[1].SentKey {
+					t.Errorf("%+v", op.Attempts)
+				}
+			} else {
+				op := c.becomes(key, toolguard.StatusEscalated)
+				c.got(c.pay("evt-1", "INV-1", 120), toolguard.Escalated, toolguard.ReasonOutcomeUnknown)
+				c.resolved(op, "applied")
+			}
+			c.got(c.pay("evt-1", "INV-1", 120), toolguard.Replayed, toolguard.ReasonDone)
+			c.bank.had(test.sent, 1)
+			close(let)
+		})
+	}
+}
