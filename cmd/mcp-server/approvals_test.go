@@ -42,7 +42,7 @@ func (c *branch) renewed(old toolguard.Verdict) (id string) {
 		c.Errorf("the old request was approved: %d", got)
 	}
 	if sent, _ := c.bank.count(900); sent > 0 {
-		c.Errorf("sent on the old approval: %+v", c.bank.sent)
+		c.Errorf("sent on the old approval: %+v", c.bank.all())
 	}
 	return id
 }
@@ -127,7 +127,7 @@ func TestApprovedArguments(t *testing.T) {
 	c.got(c.pay("evt-1", "INV-1", 900), toolguard.Blocked, toolguard.ReasonArgumentsChanged)
 	c.bank.had(2, 2)
 	if sent, _ := c.bank.count(901); sent != 1 {
-		t.Errorf("sent %+v", c.bank.sent)
+		t.Errorf("sent %+v", c.bank.all())
 	}
 }
 

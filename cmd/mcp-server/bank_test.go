@@ -154,8 +154,15 @@ func (b *bank) count(amount int) (sent, paid int) {
 func (b *bank) had(sent, paid int) {
 	b.t.Helper()
 	if s, p := b.count(0); s != sent || p != paid {
-		b.t.Errorf("%d payments arrived and %d were made, want %d and %d: %+v", s, p, sent, paid, b.sent)
+		b.t.Errorf("%d payments arrived and %d were made, want %d and %d: %+v", s, p, sent, paid, b.all())
 	}
+}
+
+// all are the payments that arrived.
+func (b *bank) all() []transfer {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.sent)
 }
 
 func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -262,18 +269,17 @@ func (b *bank) read(name string, arguments json.RawMessage) string {
 	var by struct{ Reference, Invoice string }
 	_ = json.Unmarshal(arguments, &by)
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	n := 0
 	for _, p := range b.paid {
 		if by.Reference != "" && p.Key == by.Reference || by.Invoice != "" && p.Invoice == by.Invoice {
 			n++
 		}
 	}
-	answer := b.reads[name]
-	b.mu.Unlock()
-	if answer == nil {
-		answer = finds
+	if answer := b.reads[name]; answer != nil {
+		return answer(n)
 	}
-	return answer(n)
+	return finds(n)
 }
 
 // finds is the answer of a read that found so many payments.

@@ -88,7 +88,7 @@ func TestApprovalRejected(t *testing.T) {
 	c.becomes(other.Key, toolguard.StatusSucceeded)
 	c.bank.had(1, 1)
 	if sent, _ := c.bank.count(800); sent != 1 {
-		t.Errorf("sent %+v", c.bank.sent)
+		t.Errorf("sent %+v", c.bank.all())
 	}
 }
 
@@ -109,6 +109,6 @@ func TestPayloadChangedUnderTheSameKey(t *testing.T) {
 	}
 	c.bank.had(2, 2)
 	if sent, _ := c.bank.count(121); sent != 0 {
-		t.Errorf("sent %+v", c.bank.sent)
+		t.Errorf("sent %+v", c.bank.all())
 	}
 }

@@ -241,6 +241,7 @@ func TestRolesAndTenants(t *testing.T) {
 	key := d.pay(url, "INV-1001", 50).Meta.Verdict.Key // its answer is lost
 	open := d.pay(url, "INV-1002", 500).Meta.Verdict.Approval
 	done := `{"verdict":"applied","occurrence":1,"attempt":1,"result":{"payment_id":"PAY-1"},"downstream_id":"PAY-1","note":"seen"}`
+	large := `{"note":"` + strings.Repeat("x", 2<<20) + `"}`
 	stale := []string{strings.Replace(done, `"attempt":1`, `"attempt":2`, 1), strings.Replace(done, `"occurrence":1`, `"occurrence":2`, 1)}
 	for _, test := range []struct {
 		method, path, body string
@@ -262,6 +263,10 @@ func TestRolesAndTenants(t *testing.T) {
 		{"GET", "nothing", "", map[string]int{"": 401, "vic": 404}},
 		{"DELETE", "operations/" + key, "", map[string]int{"vic": 405}},
 		{"POST", "operations/" + key + "/repeat", `{"occurrence":2}`, map[string]int{"": 401, "vic": 403, "dana": 403, "olga": 409, "omar": 404}},
+		{"POST", "operations/nobody/repeat", `{"occurrence":1}`, map[string]int{"olga": 404}},
+		{"POST", "operations/nobody/resolve", done, map[string]int{"olga": 404}},
+		{"POST", "operations/" + key + "/repeat", large, map[string]int{"olga": 413}},
+		{"POST", "operations/" + key + "/resolve", large, map[string]int{"olga": 413}},
 		{"POST", "operations/" + key + "/resolve", `{"verdict":"maybe"}`, map[string]int{"olga": 400}},
 		{"POST", "operations/" + key + "/resolve", `[]`, map[string]int{"olga": 400}},
 		{"POST", "operations/" + key + "/resolve", `{"attempt":"1"}`, map[string]int{"olga": 400}},
@@ -279,7 +284,10 @@ func TestRolesAndTenants(t *testing.T) {
 		for who, want := range test.want {
 			status, text, head := d.try(url, s[who], test.method, test.path, test.body)
 			if status != want {
-				t.Errorf("%s: %s %s %s: %d %s, want %d", who, test.method, test.path, test.body, status, text, want)
+				t.Errorf("%s: %s %s %.200s: %d %s, want %d", who, test.method, test.path, test.body, status, text, want)
+			}
+			if kind := head.Get("Content-Type"); status >= 400 && (kind != "application/problem+json" || !strings.Contains(text, `"detail":"`)) {
+				t.Errorf("%s: %s %s is answered with %s: %s", who, test.method, test.path, kind, text)
 			}
 			if strings.Contains(text, "struct") {
 				t.Errorf("%s %s is answered with Go's types: %s", test.path, test.body, text)

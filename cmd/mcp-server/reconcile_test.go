@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -100,8 +101,8 @@ func TestLookupProvesAbsence(t *testing.T) {
 				t.Errorf("sent again at %v, the deadline was %v", second.Started, first.Deadline)
 			}
 			c.bank.had(2, 1)
-			if c.bank.sent[0] != c.bank.sent[1] {
-				t.Errorf("sent %+v", c.bank.sent)
+			if all := c.bank.all(); all[0] != all[1] {
+				t.Errorf("sent %+v", all)
 			}
 		})
 	}
@@ -271,4 +272,43 @@ func TestWindowOfTheKey(t *testing.T) {
 			close(let)
 		})
 	}
+}
+
+// TestStaleForms: what a person looked at is not what there is now, or too early to be decided. The page says so in a sentence, and nothing is decided.
+func TestStaleForms(t *testing.T) {
+	t.Parallel()
+	c := newBranch(t, "timeout: 20s")
+	c.bank.then(losing)
+	key := c.got(c.pay("evt-1", "INV-1", 120), toolguard.Escalated, toolguard.ReasonOutcomeUnknown).Key
+	_, _, set := c.form(c.at, "/login", nil, url.Values{"token": {c.staff["olga"]}}, nil)
+	_, page, _ := c.form(c.at, "/operations/"+key, set[0], nil, nil)
+	form := csrf.FindStringSubmatch(page)
+	if form == nil || !strings.Contains(page, "120") {
+		t.Fatal(page)
+	}
+	for _, test := range []struct {
+		name, key, verdict, occurrence, attempt string
+		want                                    int
+		says                                    string
+	}{
+		{"another attempt", key, "applied", "1", "2", 409, "Nothing was changed"},
+		{"another occurrence", key, "applied", "2", "1", 409, "Nothing was changed"},
+		{"ordered for another occurrence", key, "repeat", "2", "1", 409, "Nothing was changed"},
+		{"too early", key, "not_applied", "1", "1", 409, "may still arrive"},
+		{"no such operation", "nobody", "applied", "1", "1", 404, "nothing of that name"},
+		{"no such verdict", key, "maybe", "1", "1", 400, "Nothing was decided"},
+		{"no number", key, "applied", "1", "one", 400, "Nothing was decided"},
+		{"good", key, "applied", "1", "1", 303, ""},
+		{"decided otherwise already", key, "abandoned", "1", "1", 409, "Nothing was changed"},
+	} {
+		values := url.Values{"csrf": {form[1]}, "verdict": {test.verdict}, "occurrence": {test.occurrence}, "attempt": {test.attempt}}
+		status, page, _ := c.form(c.at, "/operations/"+test.key, set[0], values, nil)
+		if status != test.want || !strings.Contains(page, test.says) {
+			t.Errorf("%s: %d, want %d %q: %s", test.name, status, test.want, test.says, page)
+		}
+	}
+	if n := c.record(key).happened(toolguard.EventResolved); n != 1 {
+		t.Errorf("%d decisions", n)
+	}
+	c.bank.had(1, 1)
 }
