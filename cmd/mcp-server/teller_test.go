@@ -73,7 +73,7 @@ tools:
 // the sender may wake: awake, it sends the rest, and that was it. Killed, the absence counts from then on.
 func TestFrozenSender(t *testing.T) {
 	t.Parallel()
-	for _, wakes := range []bool{true, false} {
+	for settle, wakes := range map[time.Duration]bool{500 * time.Millisecond: true, 3 * time.Second: false} {
 		t.Run(map[bool]string{true: "it wakes and sends", false: "it is killed"}[wakes], func(t *testing.T) {
 			t.Parallel()
 			gate, err := net.Listen("tcp", "127.0.0.1:0")
@@ -82,7 +82,7 @@ func TestFrozenSender(t *testing.T) {
 			}
 			defer gate.Close()
 			c := &branch{desk: newDesk(t)}
-			c.staff = c.hire(tellers+byKey+"}\n", company...)
+			c.staff = c.hire(tellers+strings.Replace(byKey, "500ms", settle.String(), 1)+"}\n", company...)
 			c.start() // it owns the ledger
 			frozen := c.command("serve", "--no-stdio", "--http", "127.0.0.1:0", "--data", "ledger")
 			frozen.Env = append(frozen.Env, "TELLER_GATE="+gate.Addr().String())
@@ -98,10 +98,10 @@ func TestFrozenSender(t *testing.T) {
 			if err := frozen.Process.Signal(syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
-			due := op.Attempts[0].Deadline.Add(500 * time.Millisecond)
-			c.until("nothing was found, twice", func() bool {
+			due := op.Attempts[0].Deadline.Add(settle)
+			c.until("nothing was found", func() bool {
 				op = c.record(key)
-				return op.LookedAt.After(due) && op.happened(toolguard.EventReconciled, "found", "absent") > 1
+				return (op.LookedAt.After(due) || !wakes) && op.happened(toolguard.EventReconciled, "found", "absent") > 1
 			})
 			if a := op.Attempts[0]; op.Status != toolguard.StatusUnknown || op.Sent != 1 || a.Finished {
 				t.Errorf("it is %s, the attempt %+v", op.Status, a)
@@ -118,7 +118,7 @@ func TestFrozenSender(t *testing.T) {
 			}
 			op = c.becomes(key, toolguard.StatusSucceeded)
 			c.got(c.event(c.at, "", "pay", order), toolguard.Replayed, toolguard.ReasonDone)
-			if wakes && op.Sent != 1 || !wakes && (op.Sent != 2 || op.Attempts[1].Started.Before(died.Add(500*time.Millisecond))) {
+			if wakes && op.Sent != 1 || !wakes && (op.Sent != 2 || op.Attempts[1].Started.Before(died.Add(settle))) {
 				t.Errorf("died at %v: %+v", died, op.Attempts)
 			}
 			if text, _ := os.ReadFile(c.dir + "/paid"); len(lines(string(text))) != 1 {
