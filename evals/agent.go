@@ -2,6 +2,7 @@ package evals
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -20,7 +21,6 @@ const (
 	patience  = time.Minute      // of its client
 	impatient = 20 * time.Second // of its client, where that is the fault
 	asksAgain = 30 * time.Second // about what is pending
-	awayFor   = 25 * time.Hour   // where it comes back a day later
 )
 
 // How often an agent tries before it tells the user.
@@ -32,6 +32,7 @@ const (
 // agent plays one run. It makes the recorded calls in their order, and where something goes wrong it does what agents do.
 // It believes what it is told: what is done is done, what is pending is asked for again, what is a person's is told the user.
 type agent struct {
+	ctx    context.Context // of a run on real processes: when it ends, nothing is waited for any more
 	plan   *Plan
 	shapes map[string]*shape // by server and tool
 	fault  *Fault
@@ -53,6 +54,7 @@ type agent struct {
 	took    func()
 	waited  time.Duration
 	replays map[int]bool // turns whose prompt comes again
+	failed  error        // why the run cannot be played on
 }
 
 // choosing picks the steps that a fault hits: each that it fits with an even chance, one at least, if there is one.
@@ -87,7 +89,7 @@ func choosing(p *Plan, shapes map[string]*shape, f *Fault, seed uint64) map[int]
 // play plays the run to its end.
 func (a *agent) play() {
 	a.once()
-	if a.fault.story == redelivered && len(a.hits) > 0 {
+	if a.fault.story == redelivered && len(a.hits) > 0 && a.failed == nil {
 		a.sleep(5 * time.Minute)
 		a.note(-1, "agent", "the event is delivered again, and another worker takes it")
 		clear(a.keys)
@@ -100,7 +102,7 @@ func (a *agent) play() {
 func (a *agent) once() {
 	a.played++
 	turn, begun := -1, 0
-	for i := 0; i < len(a.plan.Calls); i++ {
+	for i := 0; i < len(a.plan.Calls) && a.failed == nil; i++ {
 		c := &a.plan.Calls[i]
 		if c.Turn != turn {
 			if a.again(turn) {
@@ -115,7 +117,7 @@ func (a *agent) once() {
 			i = begun - 1
 		}
 	}
-	if turn >= 0 && a.again(turn) {
+	if turn >= 0 && a.failed == nil && a.again(turn) {
 		for i := begun; i < len(a.plan.Calls); i++ {
 			a.make(&a.plan.Calls[i])
 		}
@@ -136,8 +138,8 @@ func (a *agent) again(turn int) bool {
 // back is the agent's start after its process died: it knows what the user said last, and nothing of what it did since.
 func (a *agent) back() {
 	if a.fault.offline {
-		a.note(-1, "agent", "it comes back a day later")
-		time.Sleep(awayFor)
+		a.note(-1, "agent", "it comes back when the downstream has forgotten its keys")
+		a.wait(a.world.Window + a.world.Window/24)
 	}
 	a.took = nil
 	a.sleep(listens)
@@ -146,7 +148,19 @@ func (a *agent) back() {
 	}
 	clear(a.keys)
 	a.note(-1, "agent", "a new process plans the turn again")
-	a.line.restart()
+	a.failed = a.line.restart()
+}
+
+// wait lets d pass, in real time only until the run is given up.
+func (a *agent) wait(d time.Duration) {
+	if !a.real {
+		time.Sleep(d)
+		return
+	}
+	select {
+	case <-time.After(d):
+	case <-a.ctx.Done():
+	}
 }
 
 // goOn is the agent's next move, by which it is known to have had the last answer.
@@ -163,7 +177,7 @@ func (a *agent) goOn() {
 func (a *agent) sleep(d time.Duration) {
 	a.goOn()
 	if a.real {
-		time.Sleep(d / pace)
+		a.wait(min((d+1500*time.Millisecond)/pace, longest)) // in its own time it waits for the next second but one
 		return
 	}
 	a.acts++
@@ -174,6 +188,9 @@ func (a *agent) sleep(d time.Duration) {
 
 // make makes one recorded call and deals with what comes of it. It reports whether the process lives.
 func (a *agent) make(c *Planned) bool {
+	if c.Step < 0 && a.real {
+		return true
+	}
 	a.sleep(thinks)
 	if c.Step < 0 {
 		return true

@@ -47,5 +47,8 @@ func (a *Arm) Guarded() bool { return a.guarded }
 // Declared reports whether it has a policy, and the runtime facts that the policy asks for.
 func (a *Arm) Declared() bool { return a.policy }
 
-// NeedsOurDownstream reports whether the arm asks of the downstream what only the built-in one is known to do.
-func (a *Arm) NeedsOurDownstream() bool { return a.keyed || a.lookup || a.key != noKey }
+// NeedsKey reports whether the arm sends a key that the downstream is to know.
+func (a *Arm) NeedsKey() bool { return a.keyed || a.key != noKey }
+
+// NeedsLookup reports whether the arm asks the downstream what it has.
+func (a *Arm) NeedsLookup() bool { return a.lookup }

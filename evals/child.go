@@ -2,12 +2,14 @@ package evals
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os/exec"
+	"regexp"
 	"sync"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 type child struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
+	errs diary
 	gone chan struct{} // closed when it says nothing any more
 
 	mu   sync.Mutex
@@ -44,6 +47,7 @@ func startChild(ctx context.Context, command []string) (*child, error) {
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
+	c.cmd.Stderr = &c.errs
 	if err := c.cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -57,7 +61,7 @@ func startChild(ctx context.Context, command []string) (*child, error) {
 	}
 	if err != nil {
 		c.kill()
-		return nil, fmt.Errorf("%s does not start: %w", command[0], err)
+		return nil, fmt.Errorf("%s does not start: %w%s", command[0], err, c.errs.last())
 	}
 	return c, nil
 }
@@ -127,4 +131,48 @@ func (c *child) kill() {
 	_ = c.in.Close()
 	<-c.gone
 	_ = c.cmd.Wait()
+}
+
+// address is where it serves HTTP, by its own word; "": it does not.
+func (c *child) address() string { return c.errs.served() }
+
+// diary is what a process says on stderr: its beginning is kept, and its last line.
+type diary struct {
+	mu    sync.Mutex
+	begun []byte
+	line  []byte
+}
+
+// maxDiary is how much of it is kept.
+const maxDiary = 16 << 10
+
+func (d *diary) Write(b []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.begun = append(d.begun, b[:min(len(b), maxDiary-len(d.begun))]...)
+	if lines := bytes.Split(bytes.TrimRight(b, "\n"), []byte("\n")); len(lines[len(lines)-1]) > 0 {
+		d.line = append(d.line[:0], lines[len(lines)-1]...)
+	}
+	return len(b), nil
+}
+
+// last is the last line, to be added to an error.
+func (d *diary) last() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.line) == 0 {
+		return ""
+	}
+	return ": " + Printable(clip(string(d.line), 500))
+}
+
+var serving = regexp.MustCompile(`console=(http://127\.0\.0\.1:\d+)/`)
+
+func (d *diary) served() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if m := serving.FindSubmatch(d.begun); m != nil {
+		return string(m[1])
+	}
+	return ""
 }

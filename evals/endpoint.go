@@ -9,29 +9,13 @@ import (
 	"toolguard.dev/registry"
 )
 
-// lookupTool is the downstream's own lookup, as its tool.
-const lookupTool = "find_effect"
-
 // endpoint is a downstream as an MCP server over HTTP, as far as it takes to list and call tools, and to fail at it.
 type endpoint struct {
 	world *World
 	name  string
 	tools []json.RawMessage
-}
-
-// toolsOf lists the tools of a server as MCP does.
-func (o *Process) toolsOf(list []*shape, server string) []json.RawMessage {
-	tools := []json.RawMessage{json.RawMessage(`{"name":"` + lookupTool + `","inputSchema":{"type":"object","properties":{"reference":{"type":"string"}}}}`)}
-	for _, s := range list {
-		if s.server == server {
-			text, _ := json.Marshal(map[string]any{"name": s.tool, "inputSchema": s.schema()})
-			if offered := o.offered[s.tool]; offered != nil {
-				text = offered
-			}
-			tools = append(tools, text)
-		}
-	}
-	return tools
+	// queries are the lookups that ask a tool, by its name
+	queries map[string][]*query
 }
 
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -71,10 +55,13 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d := &registry.Dispatch{Arguments: m.Params.Arguments, Meta: meta, Sending: func() error { return nil }, Sent: func() {}}
 		_ = json.Unmarshal(m.Params.Meta["dev.toolguard/key"], &d.Key)
 		var answer registry.Answer
-		if m.Params.Name == lookupTool {
-			answer, err = e.world.Find(r.Context(), d)
-		} else {
+		switch queries := e.queries[m.Params.Name]; {
+		case queries == nil:
 			answer, err = e.world.Handle(r.Context(), m.Params.Name, d)
+		case e.world.Real != nil:
+			answer, err = e.world.ask(m.Params.Name, d)
+		default:
+			answer, err = e.world.Find(queries, d.Arguments)
 		}
 		if err != nil {
 			hangUp(w)

@@ -73,6 +73,14 @@ var Faults = []Fault{
 	{Name: "downstream-dies", Title: "the downstream's process dies in the call", trouble: []Trouble{LosesProcess}, trouble2: []Trouble{FailsBefore}},
 }
 
+// processes is how many processes the agent works with.
+func (f *Fault) processes() int {
+	if f.story == twice {
+		return 2
+	}
+	return 1
+}
+
 // Known reports whether under this fault an arm can come to know each outcome: it has a warrant that is good for long enough.
 func (f *Fault) Known(a *Arm) bool {
 	switch {

@@ -18,7 +18,7 @@ import (
 type guarded struct {
 	arm     *Arm
 	event   string
-	known   func(f *keyderive.Facts) // leaves the facts that the policy's context declares
+	policy  *Policy // nil: the runtime says all facts
 	entries []*registry.Entry
 	by      map[string]int // entries by server and tool
 
@@ -40,12 +40,12 @@ type guarding struct {
 }
 
 // newGuarded starts the process, or both.
-func newGuarded(a *Arm, w *World, event string, entries []*registry.Entry, processes int, known func(*keyderive.Facts)) (*guarded, error) {
-	g := &guarded{arm: a, world: w, event: event, entries: entries, by: map[string]int{}, store: storetest.NewMemory(), known: known}
+func newGuarded(a *Arm, f *Fault, w *World, event string, entries []*registry.Entry, o *Policy) (*guarded, error) {
+	g := &guarded{arm: a, world: w, event: event, entries: entries, by: map[string]int{}, store: storetest.NewMemory(), policy: o}
 	for i, e := range entries {
 		g.by[e.Action()] = i
 	}
-	for i := range processes {
+	for i := range f.processes() {
 		p, err := g.begin()
 		if err != nil {
 			return nil, err
@@ -104,7 +104,7 @@ func (g *guarded) do(q *question) said {
 	ctx, cancel := context.WithTimeout(p.ctx, q.patience)
 	defer cancel()
 	r := p.guard.Do(ctx, toolguard.Call{
-		Tool: p.tools[g.by[q.server+"/"+q.tool]], Arguments: q.args, Facts: g.facts(q), Meta: q.meta(),
+		Tool: p.tools[g.by[q.server+"/"+q.tool]], Arguments: q.args, Facts: q.facts(g.arm, g.event, g.policy), Meta: q.meta(),
 	})
 	switch {
 	case p.ctx.Err() != nil:
@@ -118,14 +118,14 @@ func (g *guarded) do(q *question) said {
 }
 
 // facts are what the runtime says about a call: a chat client its session and call id, a workflow also where it is.
-func (g *guarded) facts(q *question) keyderive.Facts {
+func (q *question) facts(a *Arm, event string, o *Policy) keyderive.Facts {
 	f := keyderive.Facts{Session: fmt.Sprintf("session %d", q.played), CallID: q.id, Client: "chaos"}
-	if !g.arm.policy {
+	if !a.policy {
 		return f
 	}
-	f.SourceEvent, f.Run, f.Step, f.Request = g.event, fmt.Sprintf("run %d", q.played), strconv.Itoa(q.step), fmt.Sprintf("turn %d", q.turn)
-	if g.known != nil {
-		g.known(&f)
+	f.SourceEvent, f.Run, f.Step, f.Request = event, fmt.Sprintf("run %d", q.played), strconv.Itoa(q.step), fmt.Sprintf("turn %d", q.turn)
+	if o != nil {
+		o.Known(&f)
 	}
 	return f
 }
@@ -186,14 +186,15 @@ func (g *guarded) die() {
 	}
 }
 
-func (g *guarded) restart() {
+func (g *guarded) restart() error {
 	p, err := g.begin()
 	if err != nil {
-		panic(fmt.Sprintf("evals: the guard does not start again: %v", err)) // the store in memory does not fail
+		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.now[0] = p
+	return nil
 }
 
 // queue lists the operations in one of the queues for people.

@@ -20,7 +20,7 @@ import (
 type line interface {
 	do(q *question) said
 	die()                               // kills the process that the agent and what guards it are in; may be called from within do
-	restart()                           // starts a new one
+	restart() error                     // starts a new one
 	decide(approve func(step int) bool) // a person looks at what waits for a yes
 	settle()                            // waits until nothing is under way by itself
 	waiting() map[int]bool              // steps that wait for a person
@@ -90,7 +90,7 @@ type bare struct {
 
 func newBare(a *Arm, w *World) *bare {
 	b := &bare{arm: a, world: w}
-	b.restart()
+	_ = b.restart()
 	return b
 }
 
@@ -167,11 +167,12 @@ func (b *bare) die() {
 	b.kill()
 }
 
-func (b *bare) restart() {
+func (b *bare) restart() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.caches = [2]map[string]said{{}, {}}
 	b.ctx, b.kill = context.WithCancel(context.Background())
+	return nil
 }
 
 func (b *bare) decide(func(int) bool) {}

@@ -4,19 +4,67 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
-	"toolguard.dev/evals/recorded"
+	"toolguard.dev/keyderive"
 	"toolguard.dev/registry"
 )
 
-// Policy says what the operator declared for a tool of the runs: what it does, how that is known, and its policy.
-type Policy func(server, tool string) (registry.Effect, string, registry.Policy)
+// Policy is what an operator declared in a toolguard.yaml, as far as it is about the tools of runs.
+type Policy struct {
+	// Of says what was declared for a tool.
+	Of func(server, tool string) Declared
+	// Known leaves of a call's facts those that the file's context declares, with the values that the file itself gives.
+	Known func(*keyderive.Facts)
+	// Servers are the names of the file's servers. Tools and Defaults are these parts of the file as they were read: with them
+	// real processes are configured, and only with them.
+	Servers  []string
+	Tools    map[string]map[string]any
+	Defaults map[string]any
+}
+
+// NoKey says why a server on stdio gets no key by this policy; "": a tool of it does.
+func (p *Policy) NoKey() string {
+	why := "no --policy says where a tool takes its key"
+	if p == nil {
+		return why
+	}
+	for _, rule := range p.Tools {
+		key, ok := rule["downstream_key"].(map[string]any)
+		switch {
+		case !ok:
+		case key["header"] != nil:
+			why = "the policy sends keys in a header, which a server on stdio does not get"
+		case key["window"] == nil:
+			why = "the policy gives no key a window: no server honours one"
+		default:
+			return ""
+		}
+	}
+	return why
+}
+
+// NoLookup says why a server cannot be asked by this policy; "": it can, about a tool of it.
+func (p *Policy) NoLookup() string {
+	if p != nil {
+		for _, rule := range p.Tools {
+			if rule["lookup"] != nil {
+				return ""
+			}
+		}
+	}
+	return "no --policy has a lookup"
+}
+
+// Declared is what was declared for one tool.
+type Declared struct {
+	Server string // its server, as the file calls it
+	Effect registry.Effect
+	Source string // how the effect is known: "declared" or "presumed"
+	Policy registry.Policy
+}
 
 // What the derived policy, and the downstream beside it, are made with.
 const (
@@ -24,102 +72,8 @@ const (
 	window  = 24 * time.Hour   // how long a downstream honours a key
 	lag     = 20 * time.Second // how long an effect does not show in a lookup
 	settles = time.Minute      // how long a lookup's "absent" proves nothing
+	late    = 50 * time.Second // how long a late effect takes
 )
-
-// shape is what the calls of one tool in a run look like.
-type shape struct {
-	server, tool string
-	names        []string // arguments
-	target       []string // what is acted on: identifiers that each call has
-	free         []string // free text
-	amounts      []string // what is neither, and may be changed by a model
-}
-
-// identifying are endings of the names of arguments that name what is acted on.
-var identifying = []string{"id", "iban", "email", "to", "recipient", "recipients", "user", "username", "path", "file", "filename", "channel", "url",
-	"order", "invoice", "account", "ticket", "customer", "number", "repo", "owner", "branch", "name", "key"}
-
-// wordy are endings of the names of arguments that hold free text.
-var wordy = []string{"memo", "note", "notes", "message", "body", "text", "content", "comment", "summary", "description", "reason", "subject", "title"}
-
-func ending(name string, list []string) bool {
-	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return r == '_' || r == '-' || r == ' ' })
-	return len(words) > 0 && slices.Contains(list, words[len(words)-1])
-}
-
-// shapesOf describes the tools that a run writes with.
-func shapesOf(p *Plan) []*shape {
-	var all []*shape
-	calls := map[string][]map[string]any{}
-	of := map[string]*shape{}
-	for i := range p.Calls {
-		c := &p.Calls[i]
-		if c.Step < 0 {
-			continue
-		}
-		action := serverOf(&c.Call) + "/" + c.Tool
-		if of[action] == nil {
-			of[action] = &shape{server: serverOf(&c.Call), tool: c.Tool}
-			all = append(all, of[action])
-		}
-		args, err := decode(c.Arguments)
-		if err != nil {
-			args = map[string]any{}
-		}
-		calls[action] = append(calls[action], args)
-	}
-	for action, s := range of {
-		s.describe(calls[action])
-	}
-	return all
-}
-
-// serverOf is the server of a call's tool; runs that name none are all at one.
-func serverOf(c *recorded.Call) string {
-	if c.Server == "" {
-		return "runs"
-	}
-	return c.Server
-}
-
-func (s *shape) describe(calls []map[string]any) {
-	kinds := map[string]int{} // how many calls have it as an identifier
-	free, other := map[string]bool{}, map[string]bool{}
-	for _, args := range calls {
-		for name, v := range args {
-			if strings.ContainsAny(name, "~/") {
-				continue
-			}
-			text, isText := v.(string)
-			_, isNumber := v.(json.Number)
-			switch {
-			case isText && (ending(name, wordy) || strings.Count(text, " ") > 4):
-				free[name] = true
-			case (isText && text != "" || isNumber) && ending(name, identifying):
-				kinds[name]++
-			default:
-				other[name] = true
-			}
-		}
-	}
-	seen := map[string]bool{}
-	for _, args := range calls {
-		for name := range args {
-			seen[name] = true
-		}
-	}
-	s.names = sortedKeys(seen)
-	for _, name := range s.names {
-		switch {
-		case free[name]:
-			s.free = append(s.free, name)
-		case kinds[name] == len(calls):
-			s.target = append(s.target, name)
-		case other[name] || kinds[name] > 0:
-			s.amounts = append(s.amounts, name)
-		}
-	}
-}
 
 // schema is the input schema of a tool that nobody described: an object with the arguments that were seen.
 func (s *shape) schema() json.RawMessage {
@@ -138,7 +92,7 @@ var anError = sync.OnceValues(func() (*registry.Expression, error) {
 
 // derived is the policy that a careful operator would write for a tool: once per event, step and target; free text may
 // differ; what such a server answers as an error did not happen.
-func (s *shape) derived() (registry.Policy, error) {
+func (s *shape) derived() (Declared, error) {
 	refusal, err := anError()
 	p := registry.Policy{OncePer: []string{"source_event", "step"}, NotApplied: []*registry.Expression{refusal}, Timeout: timeout}
 	for _, name := range s.target {
@@ -147,39 +101,64 @@ func (s *shape) derived() (registry.Policy, error) {
 	for _, name := range s.free {
 		p.MayDiffer = append(p.MayDiffer, "/"+name)
 	}
-	return p, err
+	return Declared{s.server, registry.Write, "declared", p}, err
 }
 
+// declared is what holds for a tool in an arm with a policy: what the operator declared, or else what a careful one would
+// have. An arm whose downstream takes no keys, or cannot be asked, has a policy that does not say so either.
+func (s *shape) declared(a *Arm, o *Policy) (d Declared, err error) {
+	if o == nil {
+		d, err = s.derived()
+	} else {
+		d = o.Of(s.server, s.tool)
+	}
+	p := &d.Policy
+	switch {
+	case a.keyed && p.DownstreamKey.Window == 0:
+		p.DownstreamKey = registry.DownstreamKey{Meta: keyMember, Window: window}
+	case a.keyed:
+	case a.lookup: // it may be the key that is looked for
+		p.DownstreamKey.Window = 0
+	default:
+		p.DownstreamKey = registry.DownstreamKey{}
+	}
+	if !a.lookup {
+		p.Lookups = nil
+	}
+	if p.Approval != nil { // of whom there is one here
+		approval := *p.Approval
+		approval.Reviewers = nil
+		p.Approval = &approval
+	}
+	return d, err
+}
+
+// keyMember is the member of _meta in which a downstream takes keys where the policy names no other place.
+const keyMember = "idempotency-key"
+
 // register makes the tool as an arm's guard has it.
-func (s *shape) register(a *Arm, f *Fault, declared Policy, slot *slot) (*registry.Entry, error) {
+func (s *shape) register(a *Arm, f *Fault, o *Policy, slot *slot) (*registry.Entry, error) {
 	t := registry.Tool{Server: s.server, Name: s.tool, InputSchema: s.schema(), Effect: registry.Write, EffectSource: "presumed"}
-	if a.policy && declared != nil {
-		t.Effect, t.EffectSource, t.Policy = declared(s.server, s.tool)
-		t.Policy.Lookups = nil // the downstream of the runs has a lookup of its own, or none
-		t.InputSchema = nil    // the policy may name arguments that the run has not
-	} else if a.policy {
-		var err error
-		if t.Policy, err = s.derived(); err != nil {
-			return nil, err
-		}
-		t.EffectSource = "declared"
-	}
-	if a.keyed && t.Policy.DownstreamKey.Window == 0 {
-		t.Policy.DownstreamKey = registry.DownstreamKey{Meta: "idempotency-key", Window: window}
-	}
-	if a.lookup {
-		l, err := slot.lookup()
+	if a.policy {
+		d, err := s.declared(a, o)
 		if err != nil {
 			return nil, err
 		}
-		t.Policy.Lookups = []registry.Lookup{l}
+		t.Effect, t.EffectSource, t.Policy = d.Effect, d.Source, d.Policy
+		if o != nil {
+			t.InputSchema = nil // the policy may name arguments that the run has not
+		}
+		if f.story == rejects {
+			t.Policy.Approval = &registry.Approval{}
+		}
+		if a.lookup {
+			if t.Policy.Lookups, err = slot.lookups(s.tool, t.Policy.Lookups); err != nil {
+				return nil, fmt.Errorf("the policy of %s/%s: %w", d.Server, s.tool, err)
+			}
+		}
 	}
-	if a.policy && f.story == rejects {
-		t.Policy.Approval = &registry.Approval{}
-	}
-	tool := s.tool
 	t.Handler = func(ctx context.Context, d *registry.Dispatch) (registry.Answer, error) {
-		return slot.world.Load().Handle(ctx, tool, d)
+		return slot.world.Load().Handle(ctx, s.tool, d)
 	}
 	return registry.Compile(t)
 }
@@ -187,42 +166,42 @@ func (s *shape) register(a *Arm, f *Fault, declared Policy, slot *slot) (*regist
 // slot is where the handlers of compiled tools find the downstream of the run that is being played.
 type slot struct {
 	world   atomic.Pointer[World]
-	found   registry.Lookup
 	entries map[string]*registry.Entry // compiled before, by everything that they depend on
 }
 
 // maxEntries is how many compiled tools are kept.
 const maxEntries = 2000
 
-func (s *slot) lookup() (registry.Lookup, error) {
-	if s.found.Handler != nil {
-		return s.found, nil
+// lookups makes lookups ask the downstream of the runs. A tool whose policy has none gets the downstream's own.
+func (s *slot) lookups(tool string, declared []registry.Lookup) ([]registry.Lookup, error) {
+	if len(declared) == 0 {
+		l, err := ownLookup()
+		declared = []registry.Lookup{l}
+		if err != nil {
+			return nil, err
+		}
 	}
-	arguments, err := registry.ParseTemplate(json.RawMessage(`{"reference":"{{key}}"}`))
-	if err != nil {
-		return registry.Lookup{}, err
+	list := make([]registry.Lookup, len(declared))
+	for i, l := range declared {
+		q, err := newQuery(tool, l)
+		if err != nil {
+			return nil, fmt.Errorf("lookup %d: %w", i+1, err)
+		}
+		l.Handler = func(_ context.Context, d *registry.Dispatch) (registry.Answer, error) {
+			return s.world.Load().Find([]*query{q}, d.Arguments)
+		}
+		list[i] = l
 	}
-	l := registry.Lookup{Tool: lookupTool, Arguments: arguments, Settle: settles,
-		Handler: func(ctx context.Context, d *registry.Dispatch) (registry.Answer, error) {
-			return s.world.Load().Find(ctx, d)
-		}}
-	if l.Applied, err = registry.CompileExpression("result.json.found > 0", registry.KindAnswer); err != nil {
-		return l, err
-	}
-	if l.Absent, err = registry.CompileExpression("result.json.found == 0", registry.KindAnswer); err != nil {
-		return l, err
-	}
-	s.found = l
-	return l, nil
+	return list, nil
 }
 
 // entry returns a tool compiled for an arm.
-func (s *slot) entry(sh *shape, a *Arm, f *Fault, declared Policy) (*registry.Entry, error) {
+func (s *slot) entry(sh *shape, a *Arm, f *Fault, o *Policy) (*registry.Entry, error) {
 	id := fmt.Sprintf("%q %q %q %q %q %q %t", a.Name, sh.server, sh.tool, sh.names, sh.target, sh.free, f.story == rejects)
 	if e := s.entries[id]; e != nil {
 		return e, nil
 	}
-	e, err := sh.register(a, f, declared, s)
+	e, err := sh.register(a, f, o, s)
 	if err != nil {
 		return nil, err
 	}
@@ -236,109 +215,39 @@ func (s *slot) entry(sh *shape, a *Arm, f *Fault, declared Policy) (*registry.En
 	return e, nil
 }
 
-// vary spells arguments in another way; ok: there is something to vary.
-func (s *shape) vary(args json.RawMessage, v variation) (json.RawMessage, bool) {
-	m, err := decode(args)
-	if err != nil {
-		return args, false
-	}
-	switch v {
-	case verbatim:
-		return args, true
-	case respelled:
-		return respell(m), true
-	case reworded:
-		for _, name := range s.free {
-			if text, ok := m[name].(string); ok && text != "" {
-				m[name] = text + " (as said before)"
-				return encode(m), true
-			}
-		}
-		return args, false
-	}
-	for _, name := range s.amounts { // numbers first: amounts
-		if n, ok := m[name].(json.Number); ok {
-			if n = another(n); n != "" {
-				m[name] = n
-				return encode(m), true
-			}
-		}
-	}
-	for _, name := range s.amounts {
-		switch x := m[name].(type) {
-		case string:
-			m[name] = x + "2"
-			return encode(m), true
-		case bool:
-			m[name] = !x
-			return encode(m), true
-		case []any:
-			if len(x) > 0 {
-				m[name] = append(slices.Clone(x), x[0])
-				return encode(m), true
-			}
-		}
-	}
-	return args, false
+// promises are what the policies of a run's tools say of the downstream. It keeps them.
+type promises struct {
+	timeout, settle time.Duration // the shortest
+	window          time.Duration // the longest
 }
 
-// another is another number, "" where none is easily told.
-func another(n json.Number) json.Number {
-	switch text := n.String(); {
-	case strings.ContainsAny(text, "eE"):
-		return ""
-	case text == "0":
-		return "5"
-	default:
-		return json.Number(text + "5")
-	}
-}
-
-func encode(m map[string]any) json.RawMessage {
-	text, _ := json.Marshal(m) // it was JSON
-	return text
-}
-
-// respell writes members in the other order and whole numbers with a decimal point.
-func respell(v any) json.RawMessage {
-	switch x := v.(type) {
-	case map[string]any:
-		names := sortedKeys(x)
-		slices.Reverse(names)
-		text := []byte("{")
-		for i, name := range names {
-			if i > 0 {
-				text = append(text, ", "...)
+func promisesOf(list []*shape, o *Policy) promises {
+	p := promises{timeout, settles, 0}
+	for _, s := range list {
+		if o == nil {
+			break
+		}
+		d := o.Of(s.server, s.tool)
+		t := d.Policy.Timeout
+		if t == 0 {
+			t = registry.DefaultTimeout
+		}
+		p.timeout = min(p.timeout, t)
+		p.window = max(p.window, d.Policy.DownstreamKey.Window)
+		for _, l := range d.Policy.Lookups {
+			if l.Settle > 0 {
+				p.settle = min(p.settle, l.Settle)
 			}
-			quoted, _ := json.Marshal(name)
-			text = append(append(append(text, quoted...), ": "...), respell(x[name])...)
-		}
-		return append(text, '}')
-	case []any:
-		text := []byte("[")
-		for i, e := range x {
-			if i > 0 {
-				text = append(text, ", "...)
-			}
-			text = append(text, respell(e)...)
-		}
-		return append(text, ']')
-	case json.Number:
-		if !strings.ContainsAny(x.String(), ".eE") {
-			return []byte(x.String() + ".0")
 		}
 	}
-	text, _ := json.Marshal(v)
-	return text
+	if p.window == 0 {
+		p.window = window
+	}
+	return p
 }
 
-// clip cuts a text to n bytes, with a mark where it was cut.
-func clip(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	for n > 0 && !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return text[:n] + "…"
-}
+// late is how long a late effect takes: it comes after the attempt's deadline, and shows before a lookup's settle is over.
+func (p promises) late() time.Duration { return min(late, p.timeout+p.settle/3) }
+
+// lag is how long an effect does not show in a lookup.
+func (p promises) lag() time.Duration { return min(lag, p.settle/3) }

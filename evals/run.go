@@ -1,22 +1,17 @@
 package evals
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"runtime"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"toolguard.dev/evals/recorded"
-	"toolguard.dev/keyderive"
 	"toolguard.dev/registry"
 )
 
@@ -27,14 +22,14 @@ type Options struct {
 	Arms   []Arm   // nil: all
 	// Labels says what is known of a run; nil: nothing is.
 	Labels func(*recorded.Run) *recorded.Label
-	// Policy says what the arms with a policy have; nil: one is derived for each tool from its calls in the run.
-	Policy Policy
-	// Known leaves of a call's facts those that the runtime says; nil: all.
-	Known func(*keyderive.Facts)
+	// Policy is what the arms with a policy have; nil: one is derived for each tool from its calls in the run, and the
+	// runtime says all facts.
+	Policy *Policy
 	// Process has the runs played on real processes; nil: in this one. The table then depends on the machine, too.
 	Process *Process
-	// Progress is told, from one goroutine at a time, how many runs were played.
-	Progress func(played int)
+	// Progress is told, from one goroutine at a time, how many runs were played whole, and how often one was played under one
+	// fault in one arm.
+	Progress func(runs, episodes int)
 }
 
 // Run plays runs under each fault in each arm. What it holds does not grow with the runs. The result depends on the runs,
@@ -47,35 +42,36 @@ func Run(ctx context.Context, runs iter.Seq2[*recorded.Run, error], o Options) (
 		o.Arms = Arms
 	}
 	if o.Progress == nil {
-		o.Progress = func(int) {}
+		o.Progress = func(int, int) {}
 	}
 	if o.Labels == nil {
 		o.Labels = func(*recorded.Run) *recorded.Label { return nil }
 	}
-	if o.Process != nil && len(o.Process.Server) > 0 {
+	if o.Process.Behind() {
 		if err := o.Process.offers(ctx); err != nil {
 			return nil, err
 		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	b := &board{table: newTable(&o)}
+	b := &board{table: newTable(&o), progress: o.Progress}
 	jobs := make(chan job)
 	var workers sync.WaitGroup
-	n := runtime.GOMAXPROCS(0)
+	var atOnce chan struct{}
 	if o.Process != nil {
-		n *= 3 // real processes mostly wait
+		atOnce = make(chan struct{}, episodesAtOnce*runtime.GOMAXPROCS(0))
+		o.Process.starts = make(chan struct{}, 1+runtime.GOMAXPROCS(0))
 	}
-	for range n {
+	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
-			p := &player{options: &o, slot: &slot{}}
+			p := &player{options: &o, slot: &slot{}, board: b, atOnce: atOnce}
 			for j := range jobs {
 				tallies, stories, err := p.play(ctx, j.plan)
 				if err != nil {
 					cancel(err)
 					continue
 				}
-				o.Progress(b.add(j.number, tallies, stories))
+				b.add(j.number, tallies, stories)
 			}
 		})
 	}
@@ -138,8 +134,10 @@ func newTable(o *Options) *Table {
 
 // board is the table while it is made.
 type board struct {
-	mu    sync.Mutex
-	table *Table
+	mu       sync.Mutex
+	table    *Table
+	episodes int
+	progress func(runs, episodes int)
 }
 
 func (b *board) skip(err error) {
@@ -163,11 +161,20 @@ func (b *board) labelled() {
 	b.table.Labels++
 }
 
-// add adds what came of a run and returns how many there are now.
-func (b *board) add(number int, tallies [][]Tally, stories [][]*Story) int {
+// played counts an episode.
+func (b *board) played() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.episodes++
+	b.progress(b.table.Runs, b.episodes)
+}
+
+// add adds what came of a run.
+func (b *board) add(number int, tallies [][]Tally, stories [][]*Story) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.table.Runs++
+	b.progress(b.table.Runs, b.episodes)
 	for f := range tallies {
 		for a := range tallies[f] {
 			cell := &b.table.Rows[f].Cells[a]
@@ -180,45 +187,61 @@ func (b *board) add(number int, tallies [][]Tally, stories [][]*Story) int {
 			}
 		}
 	}
-	return b.table.Runs
 }
+
+// episodesAtOnce is how many runs are played at once on real processes, for each processor: mostly they wait.
+const episodesAtOnce = 32
 
 // player plays runs one after the other.
 type player struct {
 	options *Options
 	slot    *slot
+	board   *board
+	atOnce  chan struct{} // room for an episode on real processes; nil: in this process they are played one by one
 }
 
 // play plays one run under all faults in all arms.
 func (p *player) play(ctx context.Context, plan *Plan) (tallies [][]Tally, stories [][]*Story, err error) {
 	list := shapesOf(plan)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var playing sync.WaitGroup
 	for f := range p.options.Faults {
 		fault := &p.options.Faults[f]
 		hits := choosing(plan, shapesBy(list), fault, p.options.Seed)
-		var t []Tally
-		var s []*Story
+		tallies, stories = append(tallies, make([]Tally, len(p.options.Arms))), append(stories, make([]*Story, len(p.options.Arms)))
 		for a := range p.options.Arms {
-			if ctx.Err() != nil {
-				return nil, nil, context.Cause(ctx)
+			play := func() {
+				var err error
+				if tallies[f][a], stories[f][a], err = p.episode(ctx, plan, list, fault, &p.options.Arms[a], hits); err != nil {
+					cancel(fmt.Errorf("%s, %s, %s: %w", nameOf(plan.Run), fault.Name, p.options.Arms[a].Name, err))
+				}
+				p.board.played()
 			}
-			tally, story, err := p.episode(plan, list, fault, &p.options.Arms[a], hits)
-			if err != nil {
-				return nil, nil, fmt.Errorf("%s, %s, %s: %w", nameOf(plan.Run), fault.Name, p.options.Arms[a].Name, err)
+			switch {
+			case ctx.Err() != nil:
+			case p.atOnce == nil:
+				play()
+			default:
+				p.atOnce <- struct{}{}
+				playing.Go(func() {
+					defer func() { <-p.atOnce }()
+					play()
+				})
 			}
-			t, s = append(t, tally), append(s, story)
 		}
-		tallies, stories = append(tallies, t), append(stories, s)
 	}
-	return tallies, stories, nil
+	playing.Wait()
+	return tallies, stories, context.Cause(ctx)
 }
 
 // errStuck is a run that got stuck: something waits that nothing will wake. It is a fault of this program.
 var errStuck = errors.New("the run got stuck")
 
 // episode plays one run under one fault in one arm, in a time of its own.
-func (p *player) episode(plan *Plan, list []*shape, f *Fault, arm *Arm, hits map[int]bool) (tally Tally, story *Story, err error) {
+func (p *player) episode(ctx context.Context, plan *Plan, list []*shape, f *Fault, arm *Arm, hits map[int]bool) (tally Tally, story *Story, err error) {
 	if p.options.Process != nil {
-		return p.act(plan, shapesBy(list), f, arm, hits, nil)
+		return p.act(ctx, plan, list, f, arm, hits, nil)
 	}
 	var entries []*registry.Entry
 	if arm.guarded {
@@ -236,22 +259,22 @@ func (p *player) episode(plan *Plan, list []*shape, f *Fault, arm *Arm, hits map
 		}
 	}()
 	synctest.Test(new(testing.T), func(*testing.T) {
-		tally, story, err = p.act(plan, shapesBy(list), f, arm, hits, entries)
+		tally, story, err = p.act(ctx, plan, list, f, arm, hits, entries)
 	})
 	return tally, story, err
 }
 
 // act is an episode, inside its bubble.
-func (p *player) act(plan *Plan, shapes map[string]*shape, f *Fault, arm *Arm, hits map[int]bool, entries []*registry.Entry) (Tally, *Story, error) {
+func (p *player) act(ctx context.Context, plan *Plan, list []*shape, f *Fault, arm *Arm, hits map[int]bool, entries []*registry.Entry) (Tally, *Story, error) {
 	story := &Story{Run: nameOf(plan.Run), Fault: f.Title, Arm: arm.Title, began: time.Now()}
-	w := p.downstream(plan, f, arm, hits)
+	w := p.downstream(plan, list, f, arm, hits)
 	w.note = func(step int, text string) { story.add(step, "downstream", text) }
-	end, err := p.options.Process.behind(context.Background(), w)
+	end, err := p.options.Process.behind(ctx, w, arm, p.options.Policy)
 	if err != nil {
 		return Tally{}, nil, err
 	}
 	defer end()
-	l, err := p.line(plan, shapes, f, arm, w, entries)
+	l, err := p.line(ctx, plan, list, f, arm, w, entries)
 	if err != nil {
 		return Tally{}, nil, err
 	}
@@ -259,13 +282,13 @@ func (p *player) act(plan *Plan, shapes map[string]*shape, f *Fault, arm *Arm, h
 	defer l.end()
 	w.Die = l.die
 	a := &agent{
-		plan: plan, shapes: shapes, fault: f, line: l, world: w, story: story, real: p.options.Process != nil, hits: hits,
+		ctx: ctx, plan: plan, shapes: shapesBy(list), fault: f, line: l, world: w, story: story, real: p.options.Process != nil, hits: hits,
 		met: map[int]bool{}, told: map[int]bool{}, done: map[int]bool{}, asked: map[int]bool{}, keys: map[int]string{}, replays: map[int]bool{},
 	}
-	a.play()
-	if !a.real { // a real one may hold its connection for long after its deadline
-		w.Settle()
+	if a.play(); a.failed != nil {
+		return Tally{}, nil, a.failed
 	}
+	w.Settle()
 	l.settle()
 	withdrawn := map[int]bool{}
 	if f.story == rejects {
@@ -278,21 +301,22 @@ func (p *player) act(plan *Plan, shapes map[string]*shape, f *Fault, arm *Arm, h
 }
 
 // downstream is what the writes of an episode go to.
-func (p *player) downstream(plan *Plan, f *Fault, arm *Arm, hits map[int]bool) *World {
+func (p *player) downstream(plan *Plan, list []*shape, f *Fault, arm *Arm, hits map[int]bool) *World {
 	w := NewWorld(plan)
-	at := time.Duration(1)
+	at, promised := time.Duration(1), promisesOf(list, p.options.Policy)
 	if p.options.Process != nil {
 		at = pace
+		promised.window = day
 	}
-	w.Took, w.Late, w.Slow, w.Away, w.Lag = 100*time.Millisecond/at, 50*time.Second/at, 10*time.Second/at, 2*time.Minute/at, lag/at
-	if arm.keyed || arm.key != noKey {
+	w.Took, w.Late, w.Slow, w.Away, w.Lag = 100*time.Millisecond/at, promised.late()/at, 10*time.Second/at, 2*time.Minute/at, promised.lag()/at
+	if (arm.keyed || arm.key != noKey) && !p.options.Process.Behind() {
 		w.Keys = KeysReplay
 		if f.unique {
 			w.Keys = KeysUnique
 		}
-		if f.window {
-			w.Window = window
-		}
+	}
+	if f.window {
+		w.Window = promised.window
 	}
 	n := 0
 	for i := range plan.Steps {
@@ -309,12 +333,7 @@ func (p *player) downstream(plan *Plan, f *Fault, arm *Arm, hits map[int]bool) *
 }
 
 // line is what an arm puts between the agent and the downstream.
-func (p *player) line(plan *Plan, shapes map[string]*shape, f *Fault, arm *Arm, w *World, entries []*registry.Entry) (line, error) {
-	p.slot.world.Store(w)
-	processes := 1
-	if f.story == twice {
-		processes = 2
-	}
+func (p *player) line(ctx context.Context, plan *Plan, list []*shape, f *Fault, arm *Arm, w *World, entries []*registry.Entry) (line, error) {
 	event := "event " + plan.Run.Name
 	switch {
 	case !arm.guarded:
@@ -322,9 +341,8 @@ func (p *player) line(plan *Plan, shapes map[string]*shape, f *Fault, arm *Arm, 
 		b.real = p.options.Process != nil
 		return b, nil
 	case p.options.Process != nil:
-		return newProcesses(context.Background(), p.options.Process, arm, w, event, slices.SortedFunc(maps.Values(shapes), func(a, b *shape) int {
-			return cmp.Or(strings.Compare(a.server, b.server), strings.Compare(a.tool, b.tool))
-		}), processes)
+		return newProcesses(ctx, p.options, arm, f, w, event, list)
 	}
-	return newGuarded(arm, w, event, entries, processes, p.options.Known)
+	p.slot.world.Store(w)
+	return newGuarded(arm, f, w, event, entries, p.options.Policy)
 }

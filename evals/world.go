@@ -50,8 +50,9 @@ type World struct {
 	Away   time.Duration // of LosesProcess and FailsBefore
 	Lag    time.Duration // how long an effect does not show in lookups
 	// Real has the effect elsewhere; nil: it is only kept in the ledger. One call at a time.
-	Real func(tool string, args json.RawMessage) (registry.Answer, error)
+	Real func(tool string, d *registry.Dispatch) (registry.Answer, error)
 	Die  func() // ends the caller's process: for DiesBefore and DiesAfter; must return at once
+	Lose func() // ends the downstream's own process, for Away; nil: it only refuses connections
 
 	mu       sync.Mutex
 	steps    []Step
@@ -282,6 +283,9 @@ func (w *World) leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.away = time.Now().Add(w.Away)
+	if w.Lose != nil {
+		w.Lose()
+	}
 }
 
 // apply has the effect, unless the key says that it was there before, and returns the answer.
@@ -352,13 +356,14 @@ func (w *World) effect(asks asking, tool string, d *registry.Dispatch, refuse bo
 	return Text(fmt.Sprintf("done, reference R-%d", len(w.effects)), false)
 }
 
-// real has the effect at a server behind this one; what it does not answer as an error has happened.
+// real has the effect at a server behind this one. What it does not answer as an error has happened, unless it gave the same
+// answer under the same key before.
 func (w *World) real(step int, tool string, d *registry.Dispatch, refuse bool) registry.Answer {
 	if refuse {
 		w.note(step, "refused, before it reached the server")
 		return Text("not allowed: insufficient funds", true)
 	}
-	answer, err := w.Real(tool, d.Arguments)
+	answer, err := w.Real(tool, d)
 	if err != nil {
 		answer = Text(err.Error(), true)
 	}
@@ -367,9 +372,29 @@ func (w *World) real(step int, tool string, d *registry.Dispatch, refuse bool) r
 		w.turned[step] = true
 		return answer
 	}
+	first := w.keyed[d.Key]
+	if first == nil {
+		first = &answered{}
+		w.keyed[d.Key] = first
+	}
+	if d.Key != "" && first.answer != nil && canonical(first.answer.Result) == canonical(answer.Result) {
+		w.note(step, "the server knows the key, and answers as before")
+		return answer
+	}
+	first.answer = &answer
 	w.effects = append(w.effects, Effect{Step: step, Tool: tool, Key: d.Key, Arguments: d.Arguments, At: time.Now()})
 	w.note(step, effectNote(tool, w.count(step)))
 	return answer
+}
+
+// ask asks the server behind this one.
+func (w *World) ask(tool string, d *registry.Dispatch) (registry.Answer, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if time.Now().Before(w.away) {
+		return registry.Answer{}, errReset
+	}
+	return w.Real(tool, d)
 }
 
 func effectNote(tool string, n int) string {
@@ -386,30 +411,6 @@ func (w *World) count(step int) (n int) {
 		}
 	}
 	return n
-}
-
-// Find is the downstream's own lookup: it answers {"found": n}, how many effects under a key show by now.
-func (w *World) Find(_ context.Context, d *registry.Dispatch) (registry.Answer, error) {
-	var q struct {
-		Key string `json:"reference"`
-	}
-	if err := json.Unmarshal(d.Arguments, &q); err != nil {
-		return registry.Answer{}, err
-	}
-	time.Sleep(w.Took / 2)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if time.Now().Before(w.away) {
-		return registry.Answer{}, fmt.Errorf("%w: dial tcp: connection refused", registry.ErrNotSent)
-	}
-	n := 0
-	for i := range w.effects {
-		if e := &w.effects[i]; e.Key == q.Key && time.Since(e.At) >= w.Lag {
-			n++
-		}
-	}
-	w.note(w.stepOf[q.Key], fmt.Sprintf("lookup finds %d", n))
-	return Text(fmt.Sprintf(`{"found":%d}`, n), false), nil
 }
 
 // canonical is the canonical form of arguments, or the bytes themselves where there is none.

@@ -31,7 +31,7 @@ var house = map[string][]string{
 	"cmd/mcp-server/drill":  {"badgerstore", "keyderive", "registry", "toolguard"},
 	"cmd/mcp-server":        {"adapters/mcpguard", "api", "badgerstore", "cmd/mcp-server/config", "cmd/mcp-server/drill", "console", "keyderive", "notify", "people", "registry", "sharedstore", "telemetry", "toolguard"},
 	"evals":                 {"evals/recorded", "keyderive", "registry", "toolguard", "toolguard/storetest"},
-	"evals/cmd/chaos":       {"cmd/mcp-server/config", "evals", "evals/recorded", "keyderive", "registry"},
+	"evals/cmd/chaos":       {"cmd/mcp-server/config", "evals", "evals/recorded", "keyderive"},
 	"evals/recorded":        nil,
 	"e2e":                   nil,
 }

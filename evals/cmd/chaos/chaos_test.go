@@ -48,8 +48,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"--policy", filepath.Join(t.TempDir(), "nowhere.yaml")}, "nowhere.yaml"},
 		{[]string{"--labels", "x"}, "--runs"},
 		{[]string{"a/path"}, "--runs"},
-		{[]string{"--process", "--faults", "approval-rejected"}, "in process only"},
-		{[]string{"--server", "true", "--arms", "policy+key"}, "--server"},
+		{[]string{"--server", "true", "--arms", "policy+key"}, "says where a tool takes its key"},
 	} {
 		code, stdout, stderr := chaos(t, c.args...)
 		if code != 2 || stdout != "" || !strings.Contains(stderr, c.says) || strings.Count(stderr, "\n") != 1 {
@@ -147,23 +146,5 @@ func TestReadme(t *testing.T) {
 	_, total, _ = strings.Cut(total, "\n\n")
 	if total == "" || !strings.Contains(string(readme), "\n"+total+"\n") {
 		t.Errorf("the README does not have what the command prints:\n%s", total)
-	}
-}
-
-// TestProcess plays a run on real processes, with SIGKILL in the middle of a write.
-func TestProcess(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds and starts programs")
-	}
-	table := report(t, "--process", "--runs", filepath.Join("..", "..", "builtin", "rent.agentdojo.json"),
-		"--faults", "crash-after-dispatch", "--arms", "no-guard,policy,policy+key")
-	if c := table.Cell("crash-after-dispatch", "no-guard"); c.Duplicated == 0 {
-		t.Errorf("no guard: %+v", c.Tally)
-	}
-	if c := table.Cell("crash-after-dispatch", "policy"); c.Duplicated+c.Missing+c.Held+c.Stray != 0 || c.ToPerson == 0 {
-		t.Errorf("policy: %+v", c.Tally)
-	}
-	if c := table.Cell("crash-after-dispatch", "policy+key"); c.Duplicated+c.Missing+c.Held+c.Stray+c.ToPerson != 0 || c.Effects != c.Intended {
-		t.Errorf("policy and downstream key: %+v", c.Tally)
 	}
 }

@@ -2,34 +2,54 @@ package main
 
 import (
 	"os"
+	"slices"
+
+	"github.com/goccy/go-yaml"
 
 	"toolguard.dev/cmd/mcp-server/config"
 	"toolguard.dev/evals"
 	"toolguard.dev/keyderive"
-	"toolguard.dev/registry"
 )
 
-// loadPolicy reads the policies of a toolguard.yaml, and which facts its context declares. Runs seldom say which server a
+// loadPolicy reads what a toolguard.yaml says of tools, and which facts its context declares. Runs seldom say which server a
 // tool is of: then the policy is that of the first server which has one for a tool of that name, else of the first server.
-func loadPolicy(path string) (evals.Policy, func(*keyderive.Facts), error) {
+func loadPolicy(path string) (*evals.Policy, error) {
 	cfg, err := config.Load(path, os.LookupEnv)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	policy := func(server, tool string) (registry.Effect, string, registry.Policy) {
-		for _, s := range cfg.Servers {
-			if s.Name == server {
-				return cfg.Resolve(server, tool, nil)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var file struct {
+		Tools    map[string]map[string]any `yaml:"tools"`
+		Defaults map[string]any            `yaml:"defaults"`
+	}
+	if err := yaml.Unmarshal(data, &file); err != nil {
+		return nil, err
+	}
+	p := &evals.Policy{Tools: file.Tools, Defaults: file.Defaults, Known: func(f *keyderive.Facts) { keep(f, cfg.Context.Facts) }}
+	for _, s := range cfg.Servers {
+		p.Servers = append(p.Servers, s.Name)
+	}
+	p.Servers = append(p.Servers, cfg.HTTPServers()...)
+	p.Of = func(server, tool string) evals.Declared {
+		resolve := func(server string) evals.Declared {
+			effect, source, policy := cfg.Resolve(server, tool, nil)
+			return evals.Declared{Server: server, Effect: effect, Source: source, Policy: policy}
+		}
+		if slices.Contains(p.Servers, server) {
+			return resolve(server)
+		}
+		for _, name := range p.Servers {
+			if d := resolve(name); d.Source == "declared" || d.Policy.OncePer != nil {
+				return d
 			}
 		}
-		for _, s := range cfg.Servers {
-			if effect, source, p := cfg.Resolve(s.Name, tool, nil); source == "declared" || p.OncePer != nil {
-				return effect, source, p
-			}
-		}
-		return cfg.Resolve(cfg.Servers[0].Name, tool, nil)
+		return resolve(p.Servers[0])
 	}
-	return policy, func(f *keyderive.Facts) { keep(f, cfg.Context.Facts) }, nil
+	return p, nil
 }
 
 // keep leaves of what the runtime knows the facts that are declared, with the values that the file itself gives.

@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 
 	"toolguard.dev/evals"
@@ -16,23 +14,58 @@ import (
 
 // processes makes the options those of a run on real processes, with what can be played there.
 func (p *program) processes(o *evals.Options) error {
-	if p.policy != "" {
-		return errors.New("--policy is for runs in process; on real processes the policies are derived")
+	self, err := os.Executable()
+	if err != nil {
+		return err
 	}
-	o.Process = &evals.Process{Server: strings.Fields(p.server)}
-	faults := slices.DeleteFunc(slices.Clone(o.Faults), func(f evals.Fault) bool { return !f.PlaysOnProcesses() })
-	if p.faults != "" && len(faults) < len(o.Faults) {
-		return errors.New("--faults: a person's no, a day away and a downstream that dies are played in process only")
+	o.Process = &evals.Process{Server: strings.Fields(p.server), Front: []string{self, frontCommand}}
+	if !o.Process.Behind() {
+		return nil
 	}
-	o.Faults = faults
-	arms := slices.DeleteFunc(slices.Clone(o.Arms), func(a evals.Arm) bool {
-		return len(o.Process.Server) > 0 && a.NeedsOurDownstream()
-	})
-	if p.arms != "" && len(arms) < len(o.Arms) {
-		return errors.New("--arms: whether a server of yours honours keys, and how it is asked, is not known here; with --server there are no-guard, cache, toolguard and policy")
+	played, left := apart(o.Arms, o.Policy)
+	switch {
+	case len(left) == 0:
+		return nil
+	case p.arms != "":
+		return fmt.Errorf("--arms: a server of yours cannot be played in %s", strings.Join(left, ", "))
 	}
-	o.Arms = arms
+	fmt.Fprintf(p.stderr, "left out, with a server of yours: %s\n", strings.Join(left, ", "))
+	o.Arms = played
 	return nil
+}
+
+// apart tells the arms that mean something with a user's own server, and of the others why not.
+func apart(arms []evals.Arm, policy *evals.Policy) (played []evals.Arm, left []string) {
+	for _, a := range arms {
+		why := ""
+		switch {
+		case a.NeedsKey():
+			why = policy.NoKey()
+		case a.NeedsLookup():
+			why = policy.NoLookup()
+		}
+		if why == "" {
+			played = append(played, a)
+		} else {
+			left = append(left, fmt.Sprintf("%s (%s)", a.Name, why))
+		}
+	}
+	return played, left
+}
+
+// frontCommand is the argument with which this program is the process before a downstream, see [evals.Front].
+const frontCommand = "front-of-the-downstream"
+
+// front is that process, if the arguments say so.
+func front(args []string) (code int, ok bool) {
+	if len(args) != 4 || args[1] != frontCommand {
+		return 0, false
+	}
+	if err := evals.Front(os.Stdin, os.Stdout, args[2], args[3]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1, true
+	}
+	return 0, true
 }
 
 // build makes the program mcp-server from this module.

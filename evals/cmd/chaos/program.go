@@ -89,7 +89,7 @@ func (p *program) options() (o evals.Options, err error) {
 		return o, wrong{fmt.Errorf("--arms: %w", err)}
 	}
 	if p.policy != "" {
-		if o.Policy, o.Known, err = loadPolicy(p.policy); err != nil {
+		if o.Policy, err = loadPolicy(p.policy); err != nil {
 			return o, wrong{err}
 		}
 	}
@@ -99,16 +99,22 @@ func (p *program) options() (o evals.Options, err error) {
 			return o, wrong{err}
 		}
 	}
+	o.Progress = p.progress(len(o.Faults) * len(o.Arms))
+	return o, nil
+}
+
+// progress tells how far it is: on a terminal on one line that changes, else on a line now and then, and only where it takes long.
+func (p *program) progress(each int) func(runs, episodes int) {
+	last, every, line := time.Now(), 15*time.Second, "%d runs played (%d replays, %d for each run)\n"
 	if terminal(p.stderr) {
-		last := time.Time{}
-		o.Progress = func(played int) {
-			if now := time.Now(); now.Sub(last) > 100*time.Millisecond {
-				last = now
-				fmt.Fprintf(p.stderr, "\r%d runs played under %d faults in %d arms", played, len(o.Faults), len(o.Arms))
-			}
+		every, line = 100*time.Millisecond, "\r%d runs played (%d replays, %d for each run)"
+	}
+	return func(runs, episodes int) {
+		if now := time.Now(); now.Sub(last) > every {
+			last = now
+			fmt.Fprintf(p.stderr, line, runs, episodes, each)
 		}
 	}
-	return o, nil
 }
 
 // clear takes the progress line away.

@@ -1,0 +1,293 @@
+package evals
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"toolguard.dev/keyderive"
+	"toolguard.dev/toolguard"
+)
+
+// processes is a line with real ones in it: mcp-server, once or twice, before a downstream over HTTP.
+type processes struct {
+	ctx     context.Context
+	options *Options
+	arm     *Arm
+	event   string
+	dir     string
+	world   *World
+	homes   map[string]string // names of servers in the configuration, by server and tool
+	several bool              // the configuration has more than one
+	http    *http.Server
+	front   *front // where the downstream may lose its process
+	desk    *desk
+	release func() bool
+
+	mu  sync.Mutex
+	now [2]*child
+	all []*child
+}
+
+// newProcesses starts the program, or two of them on one ledger.
+func newProcesses(ctx context.Context, o *Options, a *Arm, f *Fault, w *World, event string, list []*shape) (_ *processes, err error) {
+	p := &processes{ctx: ctx, options: o, arm: a, world: w, event: event, desk: newDesk()}
+	p.release = context.AfterFunc(ctx, p.die)
+	if p.dir, err = os.MkdirTemp("", "chaos-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			p.end()
+		}
+	}()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	address := listener.Addr().String()
+	if slices.ContainsFunc(slices.Concat(f.trouble, f.trouble2), func(t Trouble) bool { return t == LosesProcess || t == FailsBefore }) {
+		if p.front, err = newFront(o.Process.Front, address); err != nil {
+			_ = listener.Close()
+			return nil, err
+		}
+		address, w.Lose = p.front.address, p.lose(w.Lose)
+	}
+	c, err := configure(o, a, f, list)
+	if err != nil {
+		return nil, err
+	}
+	p.homes, p.several = c.homes, len(c.servers) > 1
+	mux := http.NewServeMux()
+	for name, s := range c.servers {
+		mux.Handle("/"+name, &endpoint{world: w, name: name, tools: s.list(), queries: s.queries})
+	}
+	p.http = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = p.http.Serve(listener) }()
+	text, err := json.Marshal(c.file("http://"+address, p.desk))
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(p.config(), text, 0o600); err != nil {
+		return nil, err
+	}
+	for i := range f.processes() {
+		if p.now[i], err = p.begin(); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// lose takes the downstream away, and the server of the user's behind it.
+func (p *processes) lose(more func()) func() {
+	return func() {
+		p.front.lose(p.ctx, p.world.Away)
+		if more != nil {
+			more()
+		}
+	}
+}
+
+func (p *processes) config() string { return filepath.Join(p.dir, "toolguard.yaml") }
+
+func (p *processes) begin() (*child, error) {
+	c, err := p.options.Process.start(p.ctx, []string{p.options.Process.Program, "serve", "--http", "127.0.0.1:0", "--config", p.config(), "--data", filepath.Join(p.dir, "ledger")})
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all = append(p.all, c)
+	return c, nil
+}
+
+func (p *processes) do(q *question) said {
+	p.mu.Lock()
+	c := p.now[q.process]
+	p.mu.Unlock()
+	if c == nil {
+		return said{kind: saidNothing}
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, q.patience/pace)
+	defer cancel()
+	home, name := p.homes[q.server+"/"+q.tool], q.tool
+	if p.several {
+		name = home + "__" + q.tool
+	}
+	meta := map[string]any{tag: q.step}
+	if p.arm.policy {
+		meta["dev.toolguard/context"] = named(q.facts(p.arm, p.event, p.options.Policy))
+	}
+	answer, err := c.call(ctx, "tools/call", map[string]any{"name": name, "arguments": q.args, "_meta": meta})
+	switch {
+	case errors.Is(err, errGone):
+		return said{kind: saidNothing}
+	case errors.Is(err, context.DeadlineExceeded):
+		return said{kind: saidError, text: "timed out"}
+	case err != nil:
+		return said{kind: saidError, text: err.Error()}
+	}
+	var r struct {
+		Meta struct {
+			Verdict toolguard.Verdict `json:"dev.toolguard/verdict"`
+		} `json:"_meta"`
+	}
+	if err := json.Unmarshal(answer.Result, &r); err != nil || r.Meta.Verdict.Outcome == "" {
+		return heard(answer, nil)
+	}
+	if key := r.Meta.Verdict.Key; key != "" {
+		p.world.mu.Lock()
+		if _, known := p.world.stepOf[key]; !known {
+			p.world.stepOf[key] = q.step
+		}
+		p.world.mu.Unlock()
+	}
+	return understood(&toolguard.Result{Verdict: r.Meta.Verdict, Answer: answer})
+}
+
+// named are the facts that a host says in _meta.
+func named(f keyderive.Facts) map[string]string {
+	out := map[string]string{}
+	for _, name := range factNames {
+		if value, _ := f.Get(name); value != "" {
+			out[name] = value
+		}
+	}
+	return out
+}
+
+// factNames are the facts that a runtime may know.
+var factNames = []string{"tenant", "workflow", "source_event", "request", "run", "step"}
+
+// die is kill -9.
+func (p *processes) die() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, c := range p.now {
+		if c != nil {
+			c.kill()
+			p.now[i] = nil
+		}
+	}
+}
+
+func (p *processes) restart() error {
+	c, err := p.begin()
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now[0] = c
+	return nil
+}
+
+// list asks the program for all operations.
+func (p *processes) list() ([]*toolguard.Operation, error) {
+	return p.desk.operations(p.ctx, p.address())
+}
+
+// address is where a living process serves.
+func (p *processes) address() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.now {
+		if c != nil {
+			return c.address()
+		}
+	}
+	return ""
+}
+
+// stepOf is the step that an operation was made for; -1: nobody knows.
+func (p *processes) stepOf(op *toolguard.Operation) int {
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	if step, known := p.world.stepOf[op.Key]; known {
+		return step
+	}
+	if step, err := strconv.Atoi(op.Facts.Step); err == nil {
+		return step
+	}
+	return -1
+}
+
+func (p *processes) decide(approve func(step int) bool) {
+	list, err := p.list()
+	if err != nil {
+		p.world.note(-1, "what waits for a yes cannot be read: "+err.Error())
+		return
+	}
+	for _, op := range list {
+		if op.Status != toolguard.StatusAwaitingApproval || !waits(op) {
+			continue
+		}
+		step := p.stepOf(op)
+		yes, says := approve(step), "a person says no"
+		if yes {
+			says = "a person says yes"
+		}
+		p.world.note(step, says)
+		if err := p.desk.decide(p.ctx, p.address(), op.Approval, yes); err != nil {
+			p.world.note(step, "which does not count: "+err.Error())
+		}
+	}
+}
+
+// settleTime is how long something may be on its way at the end: a declared time-out may be long.
+const settleTime = time.Minute
+
+func (p *processes) settle() {
+	for began := time.Now(); time.Since(began) < settleTime && p.ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
+		list, err := p.list()
+		if err != nil {
+			p.world.note(-1, "the ledger cannot be read: "+err.Error())
+			return
+		}
+		if !slices.ContainsFunc(list, func(op *toolguard.Operation) bool {
+			return op.Status == toolguard.StatusDispatching || op.Status == toolguard.StatusUnknown || op.Status == toolguard.StatusApproved
+		}) {
+			return
+		}
+	}
+}
+
+func (p *processes) waiting() map[int]bool {
+	steps := map[int]bool{}
+	list, err := p.list()
+	if err != nil {
+		p.world.note(-1, "the queue cannot be read: "+err.Error())
+	}
+	for _, op := range list {
+		if step := p.stepOf(op); step >= 0 && waits(op) {
+			steps[step] = true
+		}
+	}
+	return steps
+}
+
+func (p *processes) end() {
+	p.release()
+	p.mu.Lock()
+	all := p.all
+	p.mu.Unlock()
+	for _, c := range all {
+		c.kill()
+	}
+	if p.front != nil {
+		p.front.end()
+	}
+	if p.http != nil {
+		_ = p.http.Close()
+	}
+	_ = os.RemoveAll(p.dir)
+}
