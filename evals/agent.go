@@ -52,9 +52,9 @@ type agent struct {
 	planned int // how often something was planned, for the model's keys
 	acts    int
 	took    func()
-	waited  time.Duration
-	replays map[int]bool // turns whose prompt comes again
-	failed  error        // why the run cannot be played on
+	waited  map[int]time.Duration // by step
+	replays map[int]bool          // turns whose prompt comes again
+	failed  error                 // why the run cannot be played on
 }
 
 // choosing picks the steps that a fault hits: each that it fits with an even chance, one at least, if there is one.
@@ -202,7 +202,7 @@ func (a *agent) make(c *Planned) bool {
 	}
 	a.asked[step] = true
 	began := time.Now()
-	defer func() { a.waited += time.Since(began) }()
+	defer func() { a.waited[step] += time.Since(began) }()
 	if !hit {
 		return a.follow(c, c.Arguments, a.ask(c, c.Arguments, patience), verbatim)
 	}

@@ -283,7 +283,7 @@ func (p *player) act(ctx context.Context, plan *Plan, list []*shape, f *Fault, a
 	w.Die = l.die
 	a := &agent{
 		ctx: ctx, plan: plan, shapes: shapesBy(list), fault: f, line: l, world: w, story: story, real: p.options.Process != nil, hits: hits,
-		met: map[int]bool{}, told: map[int]bool{}, done: map[int]bool{}, asked: map[int]bool{}, keys: map[int]string{}, replays: map[int]bool{},
+		met: map[int]bool{}, told: map[int]bool{}, done: map[int]bool{}, asked: map[int]bool{}, keys: map[int]string{}, replays: map[int]bool{}, waited: map[int]time.Duration{},
 	}
 	if a.play(); a.failed != nil {
 		return Tally{}, nil, a.failed

@@ -3,7 +3,6 @@ package evals
 import (
 	"cmp"
 	"math"
-	"time"
 )
 
 // Table is what came of all runs: one cell for each fault and arm.
@@ -35,13 +34,13 @@ type Cell struct {
 	Known bool   `json:"known"` // the arm can come to know each outcome under this fault
 	Tally
 
-	Duplicates Share   `json:"duplicates_per_100"`    // intended writes that happened more than once, or although a person had said no
-	Lost       Share   `json:"lost_per_100"`          // intended writes that did not happen, and nobody is told
-	HeldBack   Share   `json:"held_back_per_100"`     // of the needed repeats: those that did not happen, and nobody is told
-	Person     Share   `json:"to_a_person_per_100"`   // of all writes asked for: those that a person must look at
-	Added      float64 `json:"latency_added_seconds"` // per write asked for, compared with no fault and no guard
-	WorstRun   string  `json:"worst_run,omitempty"`   // its file and name: of the runs that the fault hit
-	Worst      *Story  `json:"-"`                     // what happened in it; the wording of what was said at one moment may differ from time to time
+	Duplicates Share    `json:"duplicates_per_100"`              // intended writes that happened more than once, or although a person had said no
+	Lost       Share    `json:"lost_per_100"`                    // intended writes that did not happen, and nobody is told
+	HeldBack   Share    `json:"held_back_per_100"`               // of the needed repeats: those that did not happen, and nobody is told
+	Person     Share    `json:"to_a_person_per_100"`             // of all writes asked for: those that a person must look at
+	Added      *Latency `json:"latency_added_seconds,omitempty"` // per write asked for, compared with no fault and no guard; nil: these were not played
+	WorstRun   string   `json:"worst_run,omitempty"`             // its file and name: of the runs that the fault hit
+	Worst      *Story   `json:"-"`                               // what happened in it; the wording of what was said at one moment may differ from time to time
 
 	worst worst
 }
@@ -61,6 +60,8 @@ type Tally struct {
 	ToPerson   int     `json:"to_person"`  // of these, those that a person must look at
 	Stray      int     `json:"stray"`      // effects of which nobody knows whose they are
 	Waited     float64 `json:"waited_seconds"`
+
+	waited, squares int64 // of the writes asked for, in ms and ms²: whole numbers, whose sum is the same in any order
 }
 
 func (t *Tally) add(o *Tally) {
@@ -76,7 +77,8 @@ func (t *Tally) add(o *Tally) {
 	t.Asked += o.Asked
 	t.ToPerson += o.ToPerson
 	t.Stray += o.Stray
-	t.Waited += o.Waited
+	t.waited += o.waited
+	t.squares += o.squares
 }
 
 // badness orders runs: what happened twice and what was lost weigh more than what a person must look at.
@@ -109,6 +111,32 @@ func ShareOf(k, n int) Share {
 
 func tenth(x float64) float64 { return math.Round(10*x) / 10 }
 
+// Latency is a mean with its 95% interval, in seconds.
+type Latency struct {
+	Value float64 `json:"value"`
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+}
+
+// added is how much longer a write of o waits than one of base, on average.
+func added(o, base *Tally) *Latency {
+	if base == nil {
+		return nil
+	}
+	mean := func(t *Tally) (m, variance float64) {
+		n := float64(max(t.Asked, 1))
+		m = float64(t.waited) / n
+		return m, max(0, float64(t.squares)/n-m*m) / n
+	}
+	m, v := mean(o)
+	b, w := mean(base)
+	half := 1.959963984540054 * math.Sqrt(v+w)
+	if o == base {
+		half = 0
+	}
+	return &Latency{tenth((m - b) / 1000), tenth((m - b - half) / 1000), tenth((m - b + half) / 1000)}
+}
+
 // worst is the worst run of a cell so far: of equals, the first in the order of the runs.
 type worst struct {
 	badness, run int
@@ -121,9 +149,9 @@ func (w worst) better(o worst) bool {
 
 // finish makes the totals and the shares.
 func (t *Table) finish() {
-	base := 0.0
+	var base *Tally
 	if c := t.Cell(Faults[0].Name, Arms[0].Name); c != nil {
-		base = perWrite(c)
+		base = &c.Tally
 	}
 	for r := range t.Rows {
 		for c := range t.Rows[r].Cells {
@@ -142,20 +170,18 @@ func (t *Table) finish() {
 	}
 }
 
-// finish makes the shares; base is how long a write takes without fault and guard, in seconds.
-func (c *Cell) finish(base float64) {
+// finish makes the shares; base is what came of it without fault and guard, nil where that was not played.
+func (c *Cell) finish(base *Tally) {
 	c.Duplicates = ShareOf(c.Duplicated, c.Intended)
 	c.Lost = ShareOf(c.Missing, c.Intended)
 	c.HeldBack = ShareOf(c.Held, c.Needed)
 	c.Person = ShareOf(c.ToPerson, c.Asked)
-	c.Added = tenth(perWrite(c) - base)
-	c.Waited = math.Round(c.Waited)
+	c.Added = added(&c.Tally, base)
+	c.Waited = math.Round(float64(c.waited) / 1000)
 	if c.Worst = c.worst.story; c.Worst != nil {
 		c.WorstRun = c.Worst.Run
 	}
 }
-
-func perWrite(c *Cell) float64 { return c.Waited / float64(max(c.Asked, 1)) }
 
 // Cell returns the cell of a fault and an arm, by name; nil: there is none.
 func (t *Table) Cell(fault, arm string) *Cell {
@@ -174,7 +200,7 @@ func (t *Table) Cell(fault, arm string) *Cell {
 
 // judge compares what happened with what was meant.
 func judge(p *Plan, w *World, a *agent, persons map[int]bool, withdrawn map[int]bool) Tally {
-	t := Tally{Waited: a.waited.Round(time.Millisecond).Seconds(), Hit: len(a.met)}
+	t := Tally{Hit: len(a.met)}
 	happened := map[int]int{}
 	for _, e := range w.Effects() {
 		happened[e.Step]++
@@ -187,6 +213,8 @@ func judge(p *Plan, w *World, a *agent, persons map[int]bool, withdrawn map[int]
 			continue
 		}
 		t.Asked++
+		t.waited += a.waited[i].Milliseconds()
+		t.squares += a.waited[i].Milliseconds() * a.waited[i].Milliseconds()
 		person := persons[i] || a.told[i]
 		if person {
 			t.ToPerson++

@@ -58,17 +58,20 @@ func command(stdout, stderr io.Writer) *cobra.Command {
 			"look at. Without --runs it plays the runs that come with it.",
 		SilenceUsage: true, SilenceErrors: true,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
+			if len(args) > 0 && len(p.runs) == 0 {
 				return wrong{fmt.Errorf("%q is no flag; paths of runs follow --runs", args[0])}
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, _ []string) error { return p.run(c.Context()) },
+		RunE: func(c *cobra.Command, args []string) error {
+			p.runs = append(p.runs, args...)
+			return p.run(c.Context())
+		},
 	}
 	c.CompletionOptions.DisableDefaultCmd = true
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return wrong{err} })
 	f := c.Flags()
-	f.StringSliceVar(&p.runs, "runs", nil, "`paths` of files and folders with recorded runs, divided by commas or given again")
+	f.StringArrayVar(&p.runs, "runs", nil, "`paths` of files and folders with recorded runs; more may follow, or be divided by commas")
 	f.StringVar(&p.labels, "labels", "", "`file` that says what the runs were meant to do (else labels.jsonl in their folder, or above it)")
 	f.StringVar(&p.faults, "faults", "", "which rows: a `list` of names (else all)")
 	f.StringVar(&p.arms, "arms", "", "which columns: a `list` of names (else all)")

@@ -15,7 +15,8 @@ var pageText string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"whole": whole, "share": share, "harm": harm, "anchor": anchor, "seconds": func(s float64) string { return fmt.Sprintf("%.1f s", s) },
-	"arms": func() []evals.Arm { return evals.Arms }, "kind": kind, "printable": evals.Printable,
+	"latency": latency,
+	"arms":    func() []evals.Arm { return evals.Arms }, "kind": kind, "printable": evals.Printable,
 }).Parse(pageText))
 
 // page writes the report as one page that needs nothing else. Everything in it is escaped: runs hold other people's text.
@@ -42,6 +43,14 @@ func harm(c evals.Cell) string {
 		return "ask1"
 	}
 	return "good"
+}
+
+// latency is how much longer a write takes than without fault and guard.
+func latency(l *evals.Latency) string {
+	if l == nil {
+		return "not known: without --faults none and --arms no-guard there is nothing to compare with"
+	}
+	return fmt.Sprintf("%.1f s (%.1f–%.1f) per write", l.Value, l.Low, l.High)
 }
 
 // anchor is a cell's name within the page.

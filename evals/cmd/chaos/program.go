@@ -9,6 +9,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"toolguard.dev/evals"
@@ -49,6 +50,11 @@ func (p *program) run(ctx context.Context) error {
 		}
 		defer end()
 	}
+	if p.out != "" {
+		if err := os.MkdirAll(p.out, 0o755); err != nil {
+			return wrong{fmt.Errorf("--out: %w", err)}
+		}
+	}
 	began := time.Now()
 	table, err := evals.Run(ctx, runs, o)
 	p.clear()
@@ -63,6 +69,7 @@ func (p *program) run(ctx context.Context) error {
 			return err
 		}
 	}
+	p.skipped(table)
 	if p.json {
 		return encode(p.stdout, table)
 	}
@@ -72,6 +79,17 @@ func (p *program) run(ctx context.Context) error {
 		fmt.Fprintf(p.stderr, "%s shows each cell's worst run\n", filepath.Join(p.out, "index.html"))
 	}
 	return nil
+}
+
+// skipped names the runs that could not be read.
+func (p *program) skipped(table *evals.Table) {
+	const most = 20
+	for _, why := range table.Why[:min(most, len(table.Why))] {
+		fmt.Fprintf(p.stderr, "skipped: %s\n", evals.Printable(why))
+	}
+	if table.Skipped > most {
+		fmt.Fprintf(p.stderr, "skipped: %d more; the report names the first %d\n", table.Skipped-most, len(table.Why))
+	}
 }
 
 func first(why []string) string {
@@ -159,7 +177,8 @@ func (p *program) source() (iter.Seq2[*recorded.Run, error], func(*recorded.Run)
 		}
 		known = append(known, l)
 	}
-	for _, path := range p.runs {
+	paths := paths(p.runs)
+	for _, path := range paths {
 		if _, err := os.Stat(path); err != nil {
 			return nil, nil, wrong{fmt.Errorf("--runs: %w", err)}
 		}
@@ -172,7 +191,7 @@ func (p *program) source() (iter.Seq2[*recorded.Run, error], func(*recorded.Run)
 		}
 		known = append(known, l)
 	}
-	return recorded.Files(p.runs...), func(r *recorded.Run) *recorded.Label {
+	return recorded.Files(paths...), func(r *recorded.Run) *recorded.Label {
 		for _, l := range known {
 			if label := l.Of(r); label != nil {
 				return label
@@ -182,6 +201,18 @@ func (p *program) source() (iter.Seq2[*recorded.Run, error], func(*recorded.Run)
 	}, nil
 }
 
+// paths takes lists apart, but for those that are a path with a comma in it.
+func paths(given []string) (all []string) {
+	for _, path := range given {
+		if _, err := os.Stat(path); err == nil {
+			all = append(all, path)
+		} else {
+			all = append(all, strings.Split(path, ",")...)
+		}
+	}
+	return all
+}
+
 func encode(w io.Writer, table *evals.Table) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -189,11 +220,8 @@ func encode(w io.Writer, table *evals.Table) error {
 	return e.Encode(table)
 }
 
-// write makes the folder of the report.
-func (p *program) write(table *evals.Table) (err error) {
-	if err := os.MkdirAll(p.out, 0o755); err != nil {
-		return err
-	}
+// write fills the folder of the report.
+func (p *program) write(table *evals.Table) error {
 	for name, fill := range map[string]func(io.Writer, *evals.Table) error{"report.json": encode, "index.html": page} {
 		if err := create(filepath.Join(p.out, name), func(w io.Writer) error { return fill(w, table) }); err != nil {
 			return err

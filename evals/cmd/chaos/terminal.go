@@ -19,7 +19,7 @@ func printTable(w io.Writer, t *evals.Table) {
 		fmt.Fprintf(w, "; %d more have nothing to write here", t.Idle)
 	}
 	if t.Skipped > 0 {
-		fmt.Fprintf(w, "; %d could not be read%s", t.Skipped, first(t.Why))
+		fmt.Fprintf(w, "; %d could not be read", t.Skipped)
 	}
 	fmt.Fprint(w, "\n\nAll faults together, per 100 (95% interval):\n\n")
 	printTotal(w, t)
@@ -35,10 +35,10 @@ func count(n int, what string) string {
 }
 
 func printTotal(w io.Writer, t *evals.Table) {
-	rows := [][]string{{"", "meant", "happened", "twice", "lost", "held back", "to a person"}}
+	rows := [][]string{{"", "meant", "happened", "twice", "lost", "held back", "to a person", "slower by"}}
 	for i := range t.Total {
 		c := &t.Total[i]
-		rows = append(rows, []string{c.Title, fmt.Sprint(c.Intended), fmt.Sprint(c.Effects), share(c.Duplicates), share(c.Lost), share(c.HeldBack), share(c.Person)})
+		rows = append(rows, []string{c.Title, fmt.Sprint(c.Intended), fmt.Sprint(c.Effects), share(c.Duplicates), share(c.Lost), share(c.HeldBack), share(c.Person), slower(c.Added)})
 	}
 	printAligned(w, rows)
 }
@@ -48,6 +48,13 @@ func share(s evals.Share) string {
 		return "–"
 	}
 	return fmt.Sprintf("%.1f (%.1f–%.1f)", s.Value, s.Low, s.High)
+}
+
+func slower(l *evals.Latency) string {
+	if l == nil {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f s", l.Value)
 }
 
 func printRows(w io.Writer, t *evals.Table) {
