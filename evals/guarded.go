@@ -2,6 +2,7 @@ package evals
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -19,6 +20,7 @@ type guarded struct {
 	arm     *Arm
 	event   string
 	policy  *Policy // nil: the runtime says all facts
+	seal    *toolguard.Seal
 	entries []*registry.Entry
 	by      map[string]int // entries by server and tool
 
@@ -45,6 +47,10 @@ func newGuarded(a *Arm, f *Fault, w *World, event string, entries []*registry.En
 	for i, e := range entries {
 		g.by[e.Action()] = i
 	}
+	var err error
+	if g.seal, err = toolguard.NewSeal(make([]byte, toolguard.SealKeySize)); err != nil { // what a policy calls secret is in the runs, for all to read
+		return nil, err
+	}
 	for i := range f.processes() {
 		p, err := g.begin()
 		if err != nil {
@@ -62,7 +68,7 @@ func (g *guarded) begin() (*guarding, error) {
 	p.ctx, p.kill = context.WithCancel(context.Background())
 	var err error
 	p.guard, err = toolguard.Open(p.ctx, g.ledger(), &toolguard.Options{
-		Log: slog.New(slog.DiscardHandler), Process: p.name, Alive: g.alive,
+		Log: slog.New(slog.DiscardHandler), Process: p.name, Alive: g.alive, Seal: g.seal,
 	})
 	if err != nil {
 		return nil, err
@@ -70,7 +76,7 @@ func (g *guarded) begin() (*guarding, error) {
 	for _, e := range g.entries {
 		t, err := p.guard.Register(p.ctx, e)
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(err, p.guard.Close(p.ctx))
 		}
 		p.tools = append(p.tools, t)
 	}

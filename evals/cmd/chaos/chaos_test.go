@@ -103,6 +103,43 @@ func TestPolicyFile(t *testing.T) {
 	}
 }
 
+// TestPolicyFiles: whatever a file says of a tool is played, and a lost answer is found by its key and by its lookup.
+func TestPolicyFiles(t *testing.T) {
+	const head = "version: 1\ncontext: {source_event: {env: EVENT}, step: {meta: /step}}\n"
+	const lookup = "lookup: [{tool: find, arguments: {ref: '{{key}}'}, applied: size(result.json.found) == 1, absent: size(result.json.found) == 0, settle: 5s}]"
+	for name, text := range map[string]string{
+		"a lookup and a key": head + "mcpServers: {bank: {command: bank}}\ntools:\n  bank/send_money: {effect: write, once_per: [source_event, step], errors: refused, downstream_key: {argument: /ref, window: 1h}, " + lookup + "}\n",
+		"a pattern":          head + "mcpServers: {bank: {command: bank}}\ndefaults: {timeout: 20s}\ntools:\n  bank/*: {effect: write, once_per: [source_event, step], errors: refused, " + lookup + "}\n",
+		"a secret":           head + "mcpServers: {bank: {command: bank}}\ntools:\n  bank/send_money: {effect: write, once_per: [source_event, step, /recipient], errors: refused, secret: [/amount], " + lookup + "}\n",
+		"an HTTP tool": head + `httpTools:
+  bank/send_money: {input: {type: object}, method: POST, url: "https://bank.example/pay", json: {to: "{{args.recipient}}"}}
+tools:
+  bank/send_money:
+    effect: write
+    once_per: [source_event, step]
+    errors: refused
+    downstream_key: {header: Idempotency-Key, window: 24h}
+    lookup: [{request: {method: GET, url: "https://bank.example/find?ref={{key}}"}, applied: result.status == 200, absent: result.status == 404, settle: 30s}]
+`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := report(t, "--runs", rent, "--policy", policyFile(t, text), "--faults", "none,answer-lost,late-commit,key-forgotten", "--arms", "policy,policy+key,policy+lookup")
+			clean(t, table, "policy", "policy+key", "policy+lookup")
+			for _, row := range table.Rows {
+				if c := table.Cell(row.Fault, "policy+lookup"); c.ToPerson > 0 || c.Effects != c.Intended {
+					t.Errorf("%s: %+v", row.Fault, c.Tally)
+				}
+			}
+			if c := table.Cell("answer-lost", "policy+key"); c.ToPerson > 0 || c.Effects != c.Intended {
+				t.Errorf("with its key: %+v", c.Tally)
+			}
+			if c := table.Cell("answer-lost", "policy"); c.ToPerson != c.Hit {
+				t.Errorf("without both: %+v", c.Tally)
+			}
+		})
+	}
+}
+
 // TestPage: the page needs nothing from elsewhere, and nothing of the runs is more than text in it.
 func TestPage(t *testing.T) {
 	out := t.TempDir()
