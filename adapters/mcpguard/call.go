@@ -137,7 +137,7 @@ func (s *source) handler(name string, raw json.RawMessage, key registry.Downstre
 		x, _ := ctx.Value(exchangeKey{}).(*exchange)
 		defer s.calling.enter(x)()
 		r := &request{
-			method: string(mcp.MethodToolsCall), params: params, meta: d.Meta, tool: tool, read: d.Operation == "", sending: d.Sending, sent: d.Sent,
+			method: string(mcp.MethodToolsCall), params: params.raw(), meta: d.Meta, tool: tool, read: d.Operation == "", sending: d.Sending, sent: d.Sent,
 		}
 		if key.Header != "" && d.Key != "" {
 			r.header = http.Header{}
@@ -155,7 +155,7 @@ func (s *source) handler(name string, raw json.RawMessage, key registry.Downstre
 }
 
 // callParams are the parameters of a tools/call upstream.
-func callParams(name, keyMeta string, d *registry.Dispatch) (json.RawMessage, error) {
+func callParams(name, keyMeta string, d *registry.Dispatch) (object, error) {
 	meta := object{}
 	if len(d.Meta) > 0 {
 		caller, err := parseObject(d.Meta)
@@ -183,5 +183,5 @@ func callParams(name, keyMeta string, d *registry.Dispatch) (json.RawMessage, er
 			params = params.with(m.name, m.value)
 		}
 	}
-	return params.raw(), nil
+	return params, nil
 }

@@ -5,7 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"unicode/utf8"
+
+	"toolguard.dev/keyderive"
 )
 
 // maxDepth is how deeply arrays and objects may be nested in a message.
@@ -36,26 +40,48 @@ func parseObject(text []byte) (object, error) {
 		return nil, errors.New("not valid JSON")
 	}
 	var o object
-	seen := map[string]bool{}
+	var seen map[string]bool // where there are many
 	for at := skipSpace(text, 1); text[at] != '}'; {
 		if text[at] == ',' {
 			at = skipSpace(text, at+1)
 		}
 		end := skipValue(text, at)
-		var name string
-		if err := json.Unmarshal(text[at:end], &name); err != nil {
-			return nil, err
+		name := unquote(text[at:end])
+		if len(o) == few {
+			seen = make(map[string]bool, 2*few)
+			for _, m := range o {
+				seen[m.name] = true
+			}
 		}
-		if seen[name] {
+		if seen[name] || seen == nil && o.has(name) {
 			return nil, fmt.Errorf("member %q comes twice", name)
 		}
-		seen[name] = true
+		if seen != nil {
+			seen[name] = true
+		}
 		at = skipSpace(text, skipSpace(text, end)+1) // over the colon
 		end = skipValue(text, at)
 		o = append(o, member{name, json.RawMessage(text[at:end:end])})
 		at = skipSpace(text, end)
 	}
 	return o, nil
+}
+
+// few members are looked through faster than looked up.
+const few = 16
+
+// unquote reads a JSON string that is valid already.
+func unquote(text []byte) string {
+	if s := text[1 : len(text)-1]; bytes.IndexByte(s, '\\') < 0 && utf8.Valid(s) {
+		return string(s)
+	}
+	var s string
+	_ = json.Unmarshal(text, &s)
+	return s
+}
+
+func (o object) has(name string) bool {
+	return slices.ContainsFunc(o, func(m member) bool { return m.name == name })
 }
 
 // get returns the value of a member, nil if there is none.
@@ -70,11 +96,10 @@ func (o object) get(name string) json.RawMessage {
 
 // text returns the value of a member that is a string, else "".
 func (o object) text(name string) string {
-	var s string
 	if v := o.get(name); len(v) > 0 && v[0] == '"' {
-		_ = json.Unmarshal(v, &s) // valid already
+		return unquote(v)
 	}
-	return s
+	return ""
 }
 
 // with returns the object with one member set, in its old place or else at the end.
@@ -110,18 +135,15 @@ func (o object) raw() json.RawMessage {
 	for _, m := range o {
 		n += len(m.name) + len(m.value) + 4
 	}
-	b := bytes.NewBuffer(make([]byte, 0, n))
-	b.WriteByte('{')
+	b := append(make([]byte, 0, n), '{')
 	for i, m := range o {
 		if i > 0 {
-			b.WriteByte(',')
+			b = append(b, ',')
 		}
-		b.Write(quote(m.name))
-		b.WriteByte(':')
-		b.Write(m.value)
+		b = append(appendQuoted(b, m.name), ':')
+		b = append(b, m.value...)
 	}
-	b.WriteByte('}')
-	return b.Bytes()
+	return append(b, '}')
 }
 
 // parseArray splits a JSON array that is valid already; nil if it is none.
@@ -143,12 +165,10 @@ func parseArray(text []byte) []json.RawMessage {
 }
 
 // quote is s as a JSON string.
-func quote(s string) json.RawMessage {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(strings.ToValidUTF8(s, "\uFFFD")) // a string always encodes
-	return bytes.TrimSpace(b.Bytes())
+func quote(s string) json.RawMessage { return appendQuoted(nil, s) }
+
+func appendQuoted(b []byte, s string) []byte {
+	return keyderive.AppendString(b, strings.ToValidUTF8(s, "\uFFFD"))
 }
 
 // encode is a value of this package as JSON.

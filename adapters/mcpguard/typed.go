@@ -124,11 +124,7 @@ func (d *door) typedHandler(t server.ServerTool, keyMeta string) registry.Handle
 
 // typedRequest is an attempt as a request in mcp-go's types.
 func typedRequest(name, keyMeta string, a *registry.Dispatch) (mcp.CallToolRequest, error) {
-	params, err := callParams(name, keyMeta, a)
-	if err != nil {
-		return mcp.CallToolRequest{}, err
-	}
-	o, err := parseObject(params)
+	o, err := callParams(name, keyMeta, a)
 	if err != nil {
 		return mcp.CallToolRequest{}, err
 	}
