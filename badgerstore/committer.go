@@ -184,7 +184,7 @@ func (k *committer) apply(c *change) error {
 	if err != nil {
 		return err
 	}
-	first, found, err := k.intentOf(c, old)
+	others, err := k.others(c, &old)
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (k *committer) apply(c *change) error {
 	if c.key != "" {
 		if old.rev == 0 {
 			g.journal.create(seq, c.tenant, c.key)
-			g.occurrence(c, first, found)
+			g.occurrence(c, others)
 		}
 		for _, l := range lanes {
 			l.slots[0].seq = seq
@@ -289,10 +289,29 @@ func (k *committer) dispatched(c *change) ([]laneOf, error) {
 	return lanes, nil
 }
 
-// intentOf returns the head of the intent that c adds an occurrence to, if there is one and c adds one.
-func (k *committer) intentOf(c *change, old head) (intentHead, bool, error) {
+// others are the other occurrences of a new operation's intent.
+type others struct {
+	alone  bool // the operation has its intent's name, and there are none
+	known  bool // the intent's name is taken already
+	found  bool
+	latest intentHead // if found
+}
+
+// others returns those that c's operation, whose stored head is old, will stand beside, if c adds one.
+func (k *committer) others(c *change, old *head) (o others, err error) {
 	if c.key == "" || old.rev != 0 {
-		return intentHead{}, false, nil
+		return o, nil
 	}
-	return k.intent(string(scopedKey(prefixIntent, c.intent, c.tenant)))
+	if o.alone = c.key == c.intent && !old.alias; o.alone {
+		return o, nil
+	}
+	o.latest, o.found, err = k.intent(string(scopedKey(prefixIntent, c.intent, c.tenant)))
+	if err != nil || c.key == c.intent {
+		return o, err
+	}
+	first, err := k.head(c.intent)
+	if o.known = first.alias || first.rev != 0; first.rev != 0 && !o.found {
+		o.found, o.latest = true, intentHead{occurrence: 1, key: c.intent}
+	}
+	return o, err
 }

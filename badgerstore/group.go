@@ -67,10 +67,17 @@ func (g *group) takes(c *change) bool {
 
 func (g *group) put(key, value []byte) { g.entries = append(g.entries, entry{key: key, value: value}) }
 
-// occurrence adds the entries by which a new operation is found by its intent, whose head is old, if it is found.
-func (g *group) occurrence(c *change, old intentHead, found bool) {
-	next := intentHead{occurrence: c.occurrence, key: c.key, several: found}
-	if found {
+// occurrence adds the entries by which a new operation is found by its intent, beside others.
+func (g *group) occurrence(c *change, o others) {
+	if o.alone {
+		return
+	}
+	if !o.known && c.key != c.intent {
+		g.put(nameKey(prefixRecord, c.intent), []byte{recordAlias})
+		set(&g.heads, c.intent, head{alias: true})
+	}
+	old, next := o.latest, intentHead{occurrence: c.occurrence, key: c.key, several: o.found}
+	if o.found {
 		if !old.several {
 			g.put(repeatKey(c.intent, c.tenant, old.occurrence, old.key), nil)
 		}

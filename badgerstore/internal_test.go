@@ -207,3 +207,25 @@ func TestLargestWriteFitsBadger(t *testing.T) {
 		}
 	}
 }
+
+// A read that ends after a write became visible does not note what it did not see yet as absent.
+func TestLateMissIsNotKept(t *testing.T) {
+	s, err := Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	before, key := s.view.latest(), nameKey(prefixRecord, "key")
+	s.view.missed(key, before)
+	if !s.view.lacks(key) {
+		t.Error("a miss is not kept")
+	}
+	op := &toolguard.Operation{Key: "key", Intent: "key", Occurrence: 1}
+	if err := s.Commit(context.Background(), &toolguard.Write{Token: "t", Operation: op}); err != nil {
+		t.Fatal(err)
+	}
+	s.view.missed(key, before)
+	if s.view.lacks(key) {
+		t.Error("what was written counts as absent")
+	}
+}

@@ -5,8 +5,8 @@ import "encoding/binary"
 // Every key begins with a byte that says what it holds. Names in keys are prefixed by their length but for the last,
 // so that no two sets of names make one key, and so that leaving off the last (the tenant) gives the prefix of all.
 const (
-	prefixRecord   = 'r' // operation key → record
-	prefixIntent   = 'i' // intent, tenant → head: the latest occurrence
+	prefixRecord   = 'r' // operation key → record; the key of an intent without a first occurrence → recordAlias
+	prefixIntent   = 'i' // intent, tenant → head: the latest occurrence; not while the first, which has its name, is the only one
 	prefixRepeat   = 'n' // intent, tenant, falling occurrence, operation key → nothing; only once there are two
 	prefixLane     = 'l' // lane, tenant → slots
 	prefixCall     = 'c' // call, tenant → operation key

@@ -59,6 +59,9 @@ func (k *committer) document(name string) (documentHead, error) {
 
 // stored reads one key as of the last group on disk. Whatever a group still on its way there changes has been looked up before.
 func stored[T any](k *committer, key []byte, decode func([]byte) (T, error)) (v T, found bool, err error) {
+	if k.s.view.lacks(key) {
+		return v, false, nil
+	}
 	defer recovered(key, &err)
 	if seq := k.s.view.latest(); k.txn == nil || k.txn.ReadTs() != seq {
 		k.txn = k.s.db.NewTransactionAt(seq, false)

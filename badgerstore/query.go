@@ -93,12 +93,26 @@ func (r *reading) operations(keys []string, q *toolguard.Query) ([]*toolguard.Op
 
 // intent returns the keys of an intent's occurrences, latest first.
 func (r *reading) intent(intent, tenant string, limit int) ([]string, error) {
-	if tenant == "" {
-		return r.intents(intent)
-	}
-	h, err := get(r, scopedKey(prefixIntent, intent, tenant), decodeIntent)
-	if errors.Is(err, toolguard.ErrNotFound) {
+	var first []string // the occurrence that has the intent's name
+	if r.s.view.recent.get(intent, r.seq) != nil {
+		first = []string{intent}
+	} else if h, err := getKnown(r, nameKey(prefixRecord, intent), decodeHead); errors.Is(err, toolguard.ErrNotFound) {
 		return nil, nil
+	} else if err != nil {
+		return nil, err
+	} else if !h.alias {
+		first = []string{intent}
+	}
+	if tenant == "" {
+		keys, err := r.intents(intent)
+		if first != nil && !slices.Contains(keys, intent) {
+			keys = append(keys, intent)
+		}
+		return keys, err
+	}
+	h, err := getKnown(r, scopedKey(prefixIntent, intent, tenant), decodeIntent)
+	if errors.Is(err, toolguard.ErrNotFound) {
+		return first, nil
 	}
 	if err != nil || limit == 1 || !h.several {
 		return []string{h.key}, err

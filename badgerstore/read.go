@@ -52,6 +52,18 @@ func get[T any](r *reading, key []byte, decode func([]byte) (T, error)) (v T, er
 	return value(item, decode)
 }
 
+// getKnown is get for keys that, once there, are never taken away: what is not there is remembered.
+func getKnown[T any](r *reading, key []byte, decode func([]byte) (T, error)) (v T, err error) {
+	if r.s.view.lacks(key) {
+		return v, toolguard.ErrNotFound
+	}
+	v, err = get(r, key, decode)
+	if errors.Is(err, toolguard.ErrNotFound) {
+		r.s.view.missed(key, r.seq)
+	}
+	return v, err
+}
+
 // value decodes an item. What it returns must not refer to the bytes.
 func value[T any](item *badger.Item, decode func([]byte) (T, error)) (v T, err error) {
 	err = item.Value(func(b []byte) error {
@@ -140,6 +152,9 @@ func (s *Store) Body(ctx context.Context, key string) (body toolguard.Body, err 
 func (r *reading) body(key string) (body toolguard.Body, until uint64, err error) {
 	from := nameKey(prefixRecord, key)
 	h, err := get(r, from, decodeHead)
+	if err == nil && h.alias {
+		err = toolguard.ErrNotFound
+	}
 	if err != nil {
 		return body, 0, err
 	}

@@ -26,6 +26,9 @@ const (
 	recordDue     = 8  // something may have to be done about it, if it is open
 	recordPacked  = 16 // the operation is packed
 
+	// recordAlias stands for a record: there is none, but its key names an intent that has occurrences all the same.
+	recordAlias = 0
+
 	// historyKept is how many sequences of a record's history it names; those beyond it, and of writes that do not write
 	// the record, have keys of their own.
 	historyKept  = 24
@@ -46,6 +49,7 @@ type head struct {
 	dispatched uint64 // sequence of the last write that dispatched it
 	created    uint64 // sequence of the first write
 	token      string
+	alias      bool     // it is none: see recordAlias
 	parts      int      // of its body
 	bundle     uint64   // that its body is in; 0: none
 	inline     []byte   // its body, if the record keeps it
@@ -118,6 +122,9 @@ func encodeRecord(h *head, o operation) []byte {
 
 // scanRecord reads a record. What it returns of it and the body of the head stay in the slice.
 func scanRecord(b []byte) (h head, operation []byte, packed bool, err error) {
+	if len(b) == 1 && b[0] == recordAlias {
+		return head{alias: true}, nil, false, nil
+	}
 	if len(b) == 0 || b[0] != recordVersion {
 		return h, nil, false, errDamaged
 	}
@@ -159,6 +166,9 @@ func decodeRecord(b []byte) (*toolguard.Operation, error) {
 	if err != nil {
 		return nil, err
 	}
+	if h.alias {
+		return nil, toolguard.ErrNotFound
+	}
 	op := new(toolguard.Operation)
 	if err := codec.Decode(string(text), op); err != nil {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
@@ -197,7 +207,8 @@ func scanListing(s *scanner) *listing {
 	return &listing{key: s.string(), tenant: s.string(), workflow: s.string(), action: s.string(), subject: s.string()}
 }
 
-// intentHead is the latest occurrence of an intent. While it is the only one, that is all there is.
+// intentHead is the latest occurrence of an intent, unless that is its first, which has its name. While it is the only one,
+// that is all there is.
 type intentHead struct {
 	occurrence int
 	key        string

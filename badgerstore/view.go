@@ -9,6 +9,7 @@ type view struct {
 	open openSet
 
 	recent recent
+	absent absent
 
 	reading   sync.Mutex
 	snapshots map[uint64]int // reads under way, by the sequence they read at
@@ -45,6 +46,7 @@ func (v *view) publish(g *group) uint64 {
 			v.open.add(l)
 		}
 	}
+	v.absent.forget(g)
 	v.seq = g.seq
 	v.mu.Unlock()
 
@@ -56,6 +58,18 @@ func (v *view) publish(g *group) uint64 {
 	}
 	return oldest
 }
+
+// missed notes that a read as of a sequence did not find a key, unless a later write is visible, which may be of that key.
+func (v *view) missed(key []byte, seq uint64) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	if v.seq == seq {
+		v.absent.add(string(key))
+	}
+}
+
+// lacks reports whether a key is known to be absent, in what is published and in all before.
+func (v *view) lacks(key []byte) bool { return v.absent.has(key) }
 
 // begin begins a read; end must be called with the sequence it returns. If narrow is not nil, the read gets the keys of the open
 // operations it selects.

@@ -199,7 +199,7 @@ func TestIntentAndSubject(t *testing.T) {
 	def := keyderive.Definition{Version: 1, Declared: true, Facts: []string{"run"}, Target: []string{"/id"}}
 	id := derive(t, def, "s/t", someFacts, parse(`{"id":1}`))
 	sum := func(text string) string { return strings.TrimPrefix(keyderive.Digest([]byte(text)), "sha256:") }
-	if want := sum(`{"action":"s/t","scope":{"run":"run_1","tenant":"acme","workflow":"default"},"target":{"/id":1},"v":1}`); id.Intent != want {
+	if want := keyderive.KeyOf([]byte(`{"action":"s/t","occurrence":1,"scope":{"run":"run_1","tenant":"acme","workflow":"default"},"target":{"/id":1},"v":1}`)); id.Intent != want {
 		t.Errorf("intent %s, want %s", id.Intent, want)
 	}
 	if want := sum(`{"action":"s/t","target":{"/id":1},"tenant":"acme","workflow":"default"}`); id.Subject != want {

@@ -29,8 +29,8 @@ type Identity struct {
 	PayloadDigest  string // Digest of Payload
 	Material       any    // Payload without target and may_differ
 	MaterialDigest string // Digest of Material
-	// Intent is the hex SHA-256 of the canonical key material without its
-	// occurrence: equal for all occurrences of one thing to be done.
+	// Intent names one thing to be done, whatever the occurrence: it is the
+	// key of the first.
 	Intent string
 	// Subject is the hex SHA-256 of the canonical object of tenant, workflow,
 	// action and target, the target as in the key material: what is acted on,
@@ -39,6 +39,7 @@ type Identity struct {
 
 	material string // the canonical key material without its occurrence
 	split    int    // where the occurrence goes
+	first    []byte // the canonical key material of the first occurrence
 }
 
 // Derive computes the identity of a call of action ("server/tool") with args,
@@ -100,7 +101,8 @@ func (d *Deriver) Derive(action string, f Facts, args any) (Identity, error) {
 	targetEnd := len(buf)
 	buf = append(buf, `,"v":1}`...)
 	id.material = string(buf)
-	id.Intent = hexDigest(buf)
+	id.first = id.occurrence(1)
+	id.Intent = KeyOf(id.first)
 
 	buf = append(buf[:id.split], id.material[target:targetEnd]...)
 	buf = append(buf, `,"tenant":`...)
@@ -149,14 +151,22 @@ func (d *Deriver) appendTarget(dst []byte, args any, materialDigest string) ([]b
 //
 //	{"action":…,"occurrence":n,"scope":{…},"target":{…},"v":1}
 //
-// An occurrence below 1 counts as 1.
+// An occurrence below 1 counts as 1. The material must not be changed.
 func (id Identity) Key(occurrence int) (key string, material []byte) {
-	material = make([]byte, 0, len(id.material)+len(`,"occurrence":`)+20)
+	if occurrence <= 1 {
+		return id.Intent, id.first
+	}
+	material = id.occurrence(occurrence)
+	return KeyOf(material), material
+}
+
+// occurrence is the canonical key material of an occurrence.
+func (id *Identity) occurrence(n int) []byte {
+	material := make([]byte, 0, len(id.material)+len(`,"occurrence":`)+20)
 	material = append(material, id.material[:id.split]...)
 	material = append(material, `,"occurrence":`...)
-	material = strconv.AppendInt(material, int64(max(occurrence, 1)), 10)
-	material = append(material, id.material[id.split:]...)
-	return KeyOf(material), material
+	material = strconv.AppendInt(material, int64(n), 10)
+	return append(material, id.material[id.split:]...)
 }
 
 // KeyOf returns the key of canonical key material: a UUIDv8 as in RFC 9562,

@@ -13,7 +13,7 @@ import (
 // members that its contract names; what a status means is this package's business alone.
 type Operation struct {
 	Key        string          `json:"key"`      // UUIDv8 of Material
-	Intent     string          `json:"intent"`   // the same for every occurrence
+	Intent     string          `json:"intent"`   // the key of the first occurrence: the same for every one
 	Material   json.RawMessage `json:"material"` // canonical key material; a record counts as found only if it is equal
 	Occurrence int             `json:"occurrence"`
 	Action     string          `json:"action"` // server/tool

@@ -8,6 +8,9 @@ import (
 // Store keeps operations, their bodies, the audit and a few documents. It knows no status: it compares
 // revisions, keeps order and tells its own writes from others'. [toolguard.dev/toolguard/storetest] is its
 // conformance suite. All methods are safe for concurrent use. Every returned value is the caller's to keep and change.
+//
+// An intent is named by the key that its first occurrence has, so that this one needs no index to be found: no operation
+// of another intent has that key, and none of another tenant has that intent.
 type Store interface {
 	// Commit applies w whole and durably before it returns nil, or not at all.
 	//

@@ -184,6 +184,82 @@ var queryTests = map[string]func(*bench){
 			b.reopen()
 		}
 	},
+	"an intent has the name of its first occurrence": func(b *bench) {
+		occurrence := func(n int, tenant, key string) *toolguard.Operation {
+			op := operation(tenant, key)
+			op.Intent, op.Occurrence = "first", n
+			return op
+		}
+		asked := toolguard.Query{Tenant: "acme", Intent: "first"}
+		b.wants(asked)
+		first := occurrence(1, "acme", "first")
+		b.store(first)
+		b.refuses(&toolguard.Write{Operation: occurrence(1, "acme", "first")}, toolguard.ErrConflict)
+		for range 2 {
+			b.wants(asked, "first")
+			b.wants(toolguard.Query{Intent: "first"}, "first")
+			b.wants(toolguard.Query{Tenant: "other", Intent: "first"})
+			b.store(first)
+			b.reopen()
+		}
+		b.store(occurrence(2, "acme", "second"))
+		for range 2 {
+			b.wants(asked, "second", "first")
+			b.wants(toolguard.Query{Tenant: "acme", Intent: "first", Limit: 1}, "second")
+			b.wants(toolguard.Query{Intent: "first"}, "second", "first")
+			b.reopen()
+		}
+		b.store(occurrence(3, "acme", "third"))
+		b.wants(asked, "third", "second", "first")
+		b.wants(toolguard.Query{Tenant: "acme", Key: "first"}, "first")
+		b.wants(toolguard.Query{Tenant: "acme", All: true}, "third", "second", "first")
+	},
+	"an intent may begin after its first occurrence": func(b *bench) {
+		occurrence := func(n int, key string) *toolguard.Operation {
+			op := operation("acme", key)
+			op.Intent, op.Occurrence = "first", n
+			return op
+		}
+		asked := toolguard.Query{Tenant: "acme", Intent: "first"}
+		b.wants(toolguard.Query{Tenant: "acme", Key: "first"})
+		b.store(occurrence(3, "third"))
+		for range 2 {
+			b.wants(asked, "third")
+			b.wants(toolguard.Query{Intent: "first"}, "third")
+			b.wants(toolguard.Query{Tenant: "acme", Key: "first"})
+			if _, err := b.Body(context.Background(), "first"); !errors.Is(err, toolguard.ErrNotFound) {
+				b.Fatalf("the body of an operation that does not exist: %v", err)
+			}
+			b.refuses(&toolguard.Write{Operation: func() *toolguard.Operation { op := occurrence(1, "first"); op.Rev = 1; return op }()}, toolguard.ErrConflict)
+			b.reopen()
+		}
+		b.store(occurrence(4, "fourth"))
+		b.store(occurrence(1, "first"))
+		for range 2 {
+			b.wants(asked, "fourth", "third", "first")
+			b.wants(toolguard.Query{Tenant: "acme", Key: "first"}, "first")
+			b.wants(toolguard.Query{Tenant: "acme", All: true}, "first", "fourth", "third")
+			b.reopen()
+		}
+	},
+	"what was looked for in vain is found once it is there": func(b *bench) {
+		for i := range 20 {
+			key := fmt.Sprint("k", i)
+			b.wants(toolguard.Query{Tenant: "acme", Intent: key})
+			b.wants(toolguard.Query{Tenant: "acme", Key: key})
+			op := operation("acme", key)
+			op.Intent = key
+			b.store(op)
+			b.wants(toolguard.Query{Tenant: "acme", Intent: key}, key)
+			again := operation("acme", key)
+			again.Intent = key
+			b.refuses(&toolguard.Write{Operation: again}, toolguard.ErrConflict)
+			next := operation("acme", key+" again")
+			next.Intent, next.Occurrence = key, 2
+			b.store(next)
+			b.wants(toolguard.Query{Tenant: "acme", Intent: key}, key+" again", key)
+		}
+	},
 	"a lane gives its dispatches, latest first": func(b *bench) {
 		var ops []*toolguard.Operation
 		for i := range 20 {
