@@ -27,8 +27,8 @@ func (s *Store) load() (_ *committer, err error) {
 	k.fences = newFences(k.seq)
 	s.db.SetDiscardTs(k.seq)
 
-	r := &reading{s: s, seq: k.seq, txn: s.db.NewTransactionAt(k.seq, false)}
-	defer r.txn.Discard()
+	r := &reading{s: s, seq: k.seq}
+	defer r.end()
 	err = r.scan([]byte{prefixChain}, nil, false, func(item *badger.Item) (bool, error) {
 		name := string(item.Key()[1:])
 		end, err := value(item, decodeChain)

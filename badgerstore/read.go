@@ -19,7 +19,22 @@ type reading struct {
 	s   *Store
 	ctx context.Context
 	seq uint64
-	txn *badger.Txn
+	txn *badger.Txn // nil until something is read from Badger
+}
+
+// badger returns the transaction to read with.
+func (r *reading) badger() *badger.Txn {
+	if r.txn == nil {
+		r.txn = r.s.db.NewTransactionAt(r.seq, false)
+	}
+	return r.txn
+}
+
+// end gives up the transaction.
+func (r *reading) end() {
+	if r.txn != nil {
+		r.txn.Discard()
+	}
 }
 
 // read calls f with the latest state, and with the keys of the open operations that n selects.
@@ -34,15 +49,15 @@ func (s *Store) read(ctx context.Context, n *narrow, f func(r *reading, open []s
 	}
 	seq, open := s.view.begin(n)
 	defer s.view.end(seq)
-	r := &reading{s: s, ctx: ctx, seq: seq, txn: s.db.NewTransactionAt(seq, false)}
-	defer r.txn.Discard()
+	r := &reading{s: s, ctx: ctx, seq: seq}
+	defer r.end()
 	defer recovered([]byte(s.dir), &err)
 	return f(r, open)
 }
 
 // get decodes what is stored under key, or returns toolguard.ErrNotFound.
 func get[T any](r *reading, key []byte, decode func([]byte) (T, error)) (v T, err error) {
-	item, err := r.txn.Get(key)
+	item, err := r.badger().Get(key)
 	if errors.Is(err, badger.ErrKeyNotFound) {
 		return v, toolguard.ErrNotFound
 	}
@@ -79,7 +94,7 @@ func value[T any](item *badger.Item, decode func([]byte) (T, error)) (v T, err e
 // scan calls f with the items under prefix, in order, from start on (nil: from the first, or backwards from the
 // last), until it returns false.
 func (r *reading) scan(prefix, start []byte, backwards bool, f func(*badger.Item) (bool, error)) error {
-	it := r.txn.NewIterator(badger.IteratorOptions{Prefix: prefix, Reverse: backwards})
+	it := r.badger().NewIterator(badger.IteratorOptions{Prefix: prefix, Reverse: backwards})
 	defer it.Close()
 	if start == nil {
 		start = prefix

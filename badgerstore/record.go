@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 
 	"toolguard.dev/codec"
 	"toolguard.dev/toolguard"
@@ -69,11 +70,13 @@ type operation struct {
 
 // encodeOperation returns an operation with room for an inline body and a head, and how large it was before it was packed.
 func encodeOperation(op *toolguard.Operation, inline int) (o operation, size int, err error) {
-	buffer := buffers.Get().(*[]byte)
+	buffer, c := buffers.Get().(*[]byte), copies.Get().(*toolguard.Operation)
 	defer buffers.Put(buffer)
-	c := *op
+	*c = *op
 	c.Token, c.Rev, c.Dispatched = "", 0, 0
-	text, err := codec.Append((*buffer)[:0], &c)
+	text, err := codec.Append((*buffer)[:0], c)
+	*c = toolguard.Operation{}
+	copies.Put(c)
 	if err != nil {
 		return o, 0, fmt.Errorf("operation %s: %w", op.Key, err)
 	}
@@ -86,6 +89,9 @@ func encodeOperation(op *toolguard.Operation, inline int) (o operation, size int
 	o.text = appendName(o.text, text)
 	return o, size, nil
 }
+
+// copies are of operations that are being encoded.
+var copies = sync.Pool{New: func() any { return new(toolguard.Operation) }}
 
 // encodeRecord adds a head and its inline body to an operation, whose memory the record uses.
 func encodeRecord(h *head, o operation) []byte {
