@@ -56,7 +56,7 @@ func TestApprovalIsForOneThing(t *testing.T) {
 		change func(c *branch)
 	}{
 		{"policy", func(c *branch) { c.declare("approval: {when: args.amount > 400}") }},
-		{"schema", func(c *branch) { c.bank.lists(func() { c.bank.memo = "number" }) }},
+		{"schema", func(c *branch) { c.bank.lists(func() { c.bank.memo = `{"type":"number"}` }) }},
 		{"upstream", func(c *branch) { c.bank.restarts(func() { c.bank.version = "2" }) }},
 	} {
 		t.Run(what.name+" changed before the word", func(t *testing.T) {

@@ -47,12 +47,16 @@ type transfer struct {
 // deed is what becomes of a payment. pay does it and returns the answer; "" is a connection that breaks.
 type deed func(pay func() string) string
 
-func losing(pay func() string) string { pay(); return "" } // done, and its answer lost
-func dropping(func() string) string   { return "" }        // lost on its way
-func refusing(func() string) string {
-	return `{"isError":true,"content":[{"type":"text","text":"invalid amount"}]}`
-}
+func losing(pay func() string) string    { pay(); return "" } // done, and its answer lost
+func dropping(func() string) string      { return "" }        // lost on its way
 func happening(pay func() string) string { return pay() }
+
+// refusing has no effect, and answers with an error in these words.
+func refusing(words string) deed {
+	return func(func() string) string {
+		return fmt.Sprintf(`{"isError":true,"content":[{"type":"text","text":%q}]}`, words)
+	}
+}
 
 // late does it at once and answers when it is let.
 func (b *bank) late(let <-chan struct{}) deed {
@@ -80,7 +84,7 @@ func (b *bank) wait(let <-chan struct{}) {
 
 func newBank(t *testing.T) *bank {
 	t.Helper()
-	b := &bank{t: t, session: 1, version: "1", memo: "string", reads: map[string]func(int) string{}, news: make(chan struct{})}
+	b := &bank{t: t, session: 1, version: "1", memo: `{"type":"string"}`, reads: map[string]func(int) string{}, news: make(chan struct{})}
 	b.open("127.0.0.1:0")
 	t.Cleanup(b.close)
 	return b
@@ -202,7 +206,7 @@ func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case c.ID == nil:
 		w.WriteHeader(http.StatusAccepted)
 	case c.Method == "tools/list":
-		answer(`{"tools":[{"name":"pay","inputSchema":{"type":"object","required":["invoice_id","amount"],"properties":{"invoice_id":{"type":"string"},"amount":{"type":"integer"},"memo":{"type":"` + memo + `"}}}},` +
+		answer(`{"tools":[{"name":"pay","inputSchema":{"type":"object","required":["invoice_id","amount"],"properties":{"invoice_id":{"type":"string"},"amount":{"type":"integer"},"memo":` + memo + `}}},` +
 			`{"name":"find_payment","inputSchema":{"type":"object","properties":{"reference":{"type":"string"},"invoice":{"type":"string"}}}},` +
 			`{"name":"read_statement","inputSchema":{"type":"object","properties":{"reference":{"type":"string"}}}}]}`)
 	case c.Method == "tools/call" && c.Params.Name == "pay":
@@ -305,18 +309,20 @@ context: {tenant: {value: acme}, actor: {value: erin}, source_event: {http: {hea
 tools:
   bank/pay: {effect: write, once_per: [source_event, /invoice_id], errors: words, may_differ: [/memo], `
 
-// newBranch starts a server whose policy of pay ends with the given words.
-func newBranch(t *testing.T, policy string) *branch {
+// newBranch starts a server whose policy of pay ends with the given words, and with parts of its configuration, in pairs, replaced.
+func newBranch(t *testing.T, policy string, replaced ...string) *branch {
 	t.Helper()
 	c := &branch{desk: newDesk(t), bank: newBank(t)}
 	c.env = append(c.env, "BANK=http://"+c.bank.address+"/mcp")
-	c.declare(policy)
+	c.declare(policy, replaced...)
 	c.start()
 	return c
 }
 
 // declare writes the configuration.
-func (c *branch) declare(policy string) { c.staff = c.hire(banking+policy+"}\n", company...) }
+func (c *branch) declare(policy string, replaced ...string) {
+	c.staff = c.hire(strings.NewReplacer(replaced...).Replace(banking+policy+"}\n"), company...)
+}
 
 func (c *branch) start() {
 	c.Helper()
