@@ -135,7 +135,7 @@ func TestScenario(t *testing.T) {
 			}
 			c.bank.had(1, 1)
 		}},
-		{"28 a default is added to the schema between two attempts", "", []string{identity, "effect: write"}, func(c *branch) {
+		{"28 a default is added to the schema between two attempts", "", []string{identity, "effect: write", "may_differ: [/memo], ", ""}, func(c *branch) {
 			c.bank.then(refusing("invalid amount"))
 			first, before := c.got(c.pay("evt-1", "INV-1", 900), toolguard.Fresh, ""), c.policy()
 			c.bank.lists(func() { c.bank.memo = `{"type":"string","default":"none"}` })
@@ -163,7 +163,7 @@ func TestScenario(t *testing.T) {
 			c.bank.had(2, 2)
 		}},
 		{"30 a key that is used or in progress is no refusal", "downstream_key: {meta: k}", nil, func(c *branch) {
-			for i, words := range []string{"idempotency key already used with other parameters", "a request with this key is in progress"} {
+			for i, words := range []string{"invalid: idempotency key already used with other parameters", "rejected: a request with this idempotency key is in progress"} {
 				c.bank.then(refusing(words))
 				c.got(c.pay("evt-1", fmt.Sprint("INV-", i), 900), toolguard.Escalated, toolguard.ReasonOutcomeUnknown)
 			}
@@ -185,7 +185,7 @@ func TestScenario(t *testing.T) {
 			c.bank.had(2, 2)
 		}},
 		{"36 some of it failed", "", nil, func(c *branch) {
-			c.bank.then(refusing("1 of 3 items failed"))
+			c.bank.then(refusing("1 of 3 items failed: not found"))
 			c.got(c.pay("evt-1", "INV-1", 900), toolguard.Escalated, toolguard.ReasonOutcomeUnknown)
 			c.got(c.pay("evt-1", "INV-1", 900), toolguard.Escalated, toolguard.ReasonOutcomeUnknown)
 			c.bank.had(1, 0)
