@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -347,14 +348,18 @@ func (c *branch) pay(event, invoice string, amount int) answered {
 	return c.event(c.at, event, "pay", order(invoice, amount))
 }
 
-// leave calls pay and does not care for the answer.
-func (c *branch) leave(event, invoice string, amount int) {
+// leave calls pay and does not care for the answer. The caller is there until it is told to go.
+func (c *branch) leave(event, invoice string, amount int) (gone func()) {
 	r := c.calling(c.at, event, "pay", order(invoice, amount))
+	ctx, gone := context.WithCancel(r.Context())
+	r = r.WithContext(ctx)
+	c.Cleanup(gone)
 	go func() {
 		if answer, err := http.DefaultClient.Do(r); err == nil {
 			_ = answer.Body.Close()
 		}
 	}()
+	return gone
 }
 
 // got fails the test unless an answer has this outcome and reason.
