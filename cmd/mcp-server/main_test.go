@@ -26,6 +26,14 @@ func TestMain(m *testing.M) {
 	if file := os.Getenv("TELLER"); file != "" {
 		os.Exit(tellerMain(file, os.Getenv("TELLER_GATE")))
 	}
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given { // those that may run at once wait for servers most of the time
+		if err := flag.Set("test.parallel", "6"); err != nil {
+			panic(err)
+		}
+	}
 	os.Exit(built(m))
 }
 
