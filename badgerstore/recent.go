@@ -50,12 +50,17 @@ func (k *known) size() int {
 	return knownSize + bodySize(k.body)
 }
 
-// publish keeps what c wrote.
+// publish keeps what c wrote, or forgets what was there before.
 func (r *recent) publish(c *change) {
-	k := c.known
-	k.op.Rev, k.op.Dispatched, k.op.Token = c.head.rev, c.head.dispatched, c.token
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	k := c.known
+	if k == nil {
+		r.forget(c.key)
+		r.floor = max(r.floor, c.head.rev)
+		return
+	}
+	k.op.Rev, k.op.Dispatched, k.op.Token = c.head.rev, c.head.dispatched, c.token
 	if c.body == nil && c.inline == nil && c.bundled == nil {
 		if before := r.find(c.key); before != nil {
 			k.body, k.until = before.body, before.until
@@ -96,6 +101,14 @@ func (r *recent) get(key string, seq uint64) *known {
 		r.put(key, k)
 	}
 	return k
+}
+
+func (r *recent) forget(key string) {
+	if k := r.now[key]; k != nil {
+		r.size -= k.size()
+	}
+	delete(r.now, key)
+	delete(r.old, key)
 }
 
 func (r *recent) find(key string) *known {

@@ -34,7 +34,7 @@ func (v *view) listing(key string) *listing {
 // publish shows g to reads that begin from now on. It returns the sequence below which nobody reads.
 func (v *view) publish(g *group) uint64 {
 	for _, c := range g.changes {
-		if c.known != nil && c.err == nil && !c.replayed {
+		if c.key != "" && c.err == nil && !c.replayed {
 			v.recent.publish(c)
 		}
 	}

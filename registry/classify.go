@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"strings"
@@ -209,7 +210,7 @@ func exists(a *Answer, v *view, key string) bool {
 	if key == "" {
 		return false
 	}
-	if v.structured == nil && a.Error == nil && !strings.Contains(v.text, key) {
+	if a.Error == nil && !bytes.Contains(a.Result, []byte(key)) && !bytes.Contains(a.Result, []byte(`\u`)) {
 		return false // what most answers are, without a copy of their text
 	}
 	text := v.text + "\n" + v.structuredText()
