@@ -3,6 +3,7 @@ package storetest
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -36,6 +37,22 @@ var writeTests = map[string]func(*bench){
 		b.refuses(&toolguard.Write{Operation: op}, toolguard.ErrConflict)
 		if b.get("k") != nil {
 			b.Fatal("stored nevertheless")
+		}
+	},
+	"every write is read as it was written, a dispatch too": func(b *bench) {
+		op := operation("acme", "k")
+		for i, w := range []toolguard.Write{{}, {Dispatch: true, Open: true}, {Open: true}, {Dispatch: true, Open: true}, {}} {
+			op.Sent = i + 1
+			w.Operation, w.Body = op, &toolguard.Body{Arguments: json.RawMessage(fmt.Sprint(i))}
+			b.put(&w)
+			for range 2 {
+				if got := b.get("k"); got.Sent != i+1 || got.Rev != op.Rev || got.Dispatched != op.Dispatched {
+					b.Fatalf("write %d: read attempt %d of revision %d, dispatched at %d, want %d, %d and %d", i, got.Sent, got.Rev, got.Dispatched, i+1, op.Rev, op.Dispatched)
+				}
+				if body, err := b.Body(context.Background(), "k"); err != nil || string(body.Arguments) != fmt.Sprint(i) {
+					b.Fatalf("write %d: body %s (%v)", i, body.Arguments, err)
+				}
+			}
 		}
 	},
 	"only the stored revision can be replaced": func(b *bench) {
