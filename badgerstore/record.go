@@ -74,7 +74,7 @@ func encodeOperation(op *toolguard.Operation, inline int) (o operation, size int
 	defer buffers.Put(buffer)
 	*c = *op
 	c.Token, c.Rev, c.Dispatched = "", 0, 0
-	text, err := codec.Append((*buffer)[:0], c)
+	text, err := codec.AppendShort((*buffer)[:0], c)
 	*c = toolguard.Operation{}
 	copies.Put(c)
 	if err != nil {

@@ -29,7 +29,7 @@ var ErrDamaged = errors.New("damaged")
 
 // codec writes and reads the values of one type.
 type codec struct {
-	put func(b []byte, v reflect.Value) ([]byte, error)
+	put func(b []byte, v reflect.Value, short bool) ([]byte, error)
 	get func(d *decoder, v reflect.Value)
 }
 
@@ -52,9 +52,14 @@ func codecOf(t reflect.Type) *codec {
 // Append appends what v points to. Structs, pointers, slices, strings, integers, booleans, times and JSON objects
 // (map[string]any) can be written, the latter by encoding/json; another type is a mistake in the program, and panics.
 // It fails only on a time without a binary form and on an object that JSON cannot hold. It is safe for concurrent use.
-func Append(b []byte, v any) ([]byte, error) {
+func Append(b []byte, v any) ([]byte, error) { return put(b, v, false) }
+
+// AppendShort is Append for what is kept: hashes and keys take half the room, and more time to read.
+func AppendShort(b []byte, v any) ([]byte, error) { return put(b, v, true) }
+
+func put(b []byte, v any, short bool) ([]byte, error) {
 	e := reflect.ValueOf(v).Elem()
-	return codecOf(e.Type()).put(b, e)
+	return codecOf(e.Type()).put(b, e, short)
 }
 
 // Decode reads what v points to, a zero value, from the whole of text, or returns [ErrDamaged]. Strings share text's memory. A
@@ -131,12 +136,17 @@ func newCodec(t reflect.Type) *codec {
 	switch t.Kind() {
 	case reflect.String:
 		return &codec{
-			func(b []byte, v reflect.Value) ([]byte, error) { return appendText(b, v.String()), nil },
+			func(b []byte, v reflect.Value, short bool) ([]byte, error) {
+				if short {
+					return appendText(b, v.String()), nil
+				}
+				return appendPlain(b, v.String()), nil
+			},
 			func(d *decoder, v reflect.Value) { v.SetString(d.text()) },
 		}
 	case reflect.Bool:
 		return &codec{
-			func(b []byte, v reflect.Value) ([]byte, error) {
+			func(b []byte, v reflect.Value, _ bool) ([]byte, error) {
 				if v.Bool() {
 					return append(b, 1), nil
 				}
@@ -146,7 +156,7 @@ func newCodec(t reflect.Type) *codec {
 		}
 	case reflect.Int, reflect.Int64:
 		return &codec{
-			func(b []byte, v reflect.Value) ([]byte, error) { return binary.AppendVarint(b, v.Int()), nil },
+			func(b []byte, v reflect.Value, _ bool) ([]byte, error) { return binary.AppendVarint(b, v.Int()), nil },
 			func(d *decoder, v reflect.Value) {
 				n := d.uvarint()
 				v.SetInt(int64(n>>1) ^ -int64(n&1))
@@ -154,7 +164,7 @@ func newCodec(t reflect.Type) *codec {
 		}
 	case reflect.Uint64:
 		return &codec{
-			func(b []byte, v reflect.Value) ([]byte, error) { return binary.AppendUvarint(b, v.Uint()), nil },
+			func(b []byte, v reflect.Value, _ bool) ([]byte, error) { return binary.AppendUvarint(b, v.Uint()), nil },
 			func(d *decoder, v reflect.Value) { v.SetUint(d.uvarint()) },
 		}
 	case reflect.Pointer:
@@ -173,11 +183,11 @@ func newCodec(t reflect.Type) *codec {
 func pointerCodec(t reflect.Type) *codec {
 	elem := codecOf(t.Elem())
 	return &codec{
-		func(b []byte, v reflect.Value) ([]byte, error) {
+		func(b []byte, v reflect.Value, short bool) ([]byte, error) {
 			if v.IsNil() {
 				return append(b, 0), nil
 			}
-			return elem.put(append(b, 1), v.Elem())
+			return elem.put(append(b, 1), v.Elem(), short)
 		},
 		func(d *decoder, v reflect.Value) {
 			if d.take(1) == "\x01" {
@@ -191,13 +201,13 @@ func pointerCodec(t reflect.Type) *codec {
 func sliceCodec(t reflect.Type) *codec {
 	elem := codecOf(t.Elem())
 	return &codec{
-		func(b []byte, v reflect.Value) (_ []byte, err error) {
+		func(b []byte, v reflect.Value, short bool) (_ []byte, err error) {
 			if v.IsNil() {
 				return append(b, 0), nil
 			}
 			b = binary.AppendUvarint(b, uint64(v.Len())+1)
 			for i := range v.Len() {
-				if b, err = elem.put(b, v.Index(i)); err != nil {
+				if b, err = elem.put(b, v.Index(i), short); err != nil {
 					return nil, err
 				}
 			}
@@ -236,7 +246,7 @@ func structCodec(t reflect.Type) *codec {
 	}
 	width := (len(ms) + 7) / 8
 	return &codec{
-		func(b []byte, v reflect.Value) (_ []byte, err error) {
+		func(b []byte, v reflect.Value, short bool) (_ []byte, err error) {
 			at := len(b) + 1
 			b = append(append(b, byte(width)), make([]byte, width)...)
 			for i, m := range ms {
@@ -245,7 +255,7 @@ func structCodec(t reflect.Type) *codec {
 					continue
 				}
 				b[at+i/8] |= 1 << (i % 8)
-				if b, err = m.put(b, f); err != nil {
+				if b, err = m.put(b, f, short); err != nil {
 					return nil, err
 				}
 			}
@@ -308,6 +318,10 @@ func appendText(b []byte, s string) []byte {
 		}
 		b = b[:at]
 	}
+	return appendPlain(b, s)
+}
+
+func appendPlain(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))*forms+formPlain), s...)
 }
 
@@ -352,7 +366,7 @@ func (d *decoder) text() string {
 	return s
 }
 
-func putBytes(b []byte, v reflect.Value) ([]byte, error) {
+func putBytes(b []byte, v reflect.Value, _ bool) ([]byte, error) {
 	if v.IsNil() {
 		return append(b, 0), nil
 	}
@@ -365,7 +379,7 @@ func getBytes(d *decoder, v reflect.Value) {
 	}
 }
 
-func putTime(b []byte, v reflect.Value) ([]byte, error) {
+func putTime(b []byte, v reflect.Value, _ bool) ([]byte, error) {
 	t, _ := reflect.TypeAssert[time.Time](v)
 	if t == (time.Time{}) {
 		return append(b, 0), nil
@@ -394,7 +408,7 @@ func getTime(d *decoder, v reflect.Value) {
 }
 
 // putDetail writes what an event tells besides, as JSON: it is whatever the guard put there.
-func putDetail(b []byte, v reflect.Value) ([]byte, error) {
+func putDetail(b []byte, v reflect.Value, _ bool) ([]byte, error) {
 	if v.IsNil() {
 		return append(b, 0), nil
 	}
