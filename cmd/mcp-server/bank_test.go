@@ -215,10 +215,13 @@ func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			_ = conn.Close()
 		}
 	case c.Method == "tools/call":
-		if result := b.read(c.Params.Name, c.Params.Arguments); result != "" {
-			answer(result)
-		} else {
+		switch result := b.read(c.Params.Name, c.Params.Arguments); result {
+		case "":
 			b.wait(r.Context().Done())
+		case timedOut:
+			w.WriteHeader(http.StatusGatewayTimeout)
+		default:
+			answer(result)
 		}
 	default:
 		answer(`{}`)
@@ -281,6 +284,9 @@ func (b *bank) read(name string, arguments json.RawMessage) string {
 	}
 	return finds(n)
 }
+
+// timedOut is what a read answers when something before the bank has no patience.
+const timedOut = "504"
 
 // finds is the answer of a read that found so many payments.
 func finds(n int) string {

@@ -241,7 +241,7 @@ func TestRolesAndTenants(t *testing.T) {
 	key := d.pay(url, "INV-1001", 50).Meta.Verdict.Key // its answer is lost
 	open := d.pay(url, "INV-1002", 500).Meta.Verdict.Approval
 	done := `{"verdict":"applied","occurrence":1,"attempt":1,"result":{"payment_id":"PAY-1"},"downstream_id":"PAY-1","note":"seen"}`
-	large := `{"note":"` + strings.Repeat("x", 2<<20) + `"}`
+	large := `{"result":"` + strings.Repeat("x", 2<<20) + `"}`
 	stale := []string{strings.Replace(done, `"attempt":1`, `"attempt":2`, 1), strings.Replace(done, `"occurrence":1`, `"occurrence":2`, 1)}
 	for _, test := range []struct {
 		method, path, body string

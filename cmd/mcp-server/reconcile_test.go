@@ -49,7 +49,8 @@ func TestLookupCannotTell(t *testing.T) {
 		{"lies, and another one contradicts it", twoReads, func(int) string { return finds(0) }, 1},
 		{"says that it is busy, which has no payment in it", byText, func(int) string { return `{"isError":true,"content":[{"type":"text","text":"busy"}]}` }, 1},
 		{"finds two", byKey, func(int) string { return finds(2) }, 1},
-		{"times out", byKey, func(int) string { return "" }, 0},
+		{"times out", byKey, func(int) string { return timedOut }, 1},
+		{"never answers, and a person does not wait for it", byKey, func(int) string { return "" }, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
