@@ -57,9 +57,13 @@ func TestLookupCannotTell(t *testing.T) {
 			c := newBranch(t, test.policy)
 			c.bank.says("find_payment", test.answer)
 			c.bank.then(losing)
+			began := time.Now()
 			v := c.got(c.pay("evt-1", "INV-1", 120), toolguard.Pending, toolguard.ReasonReconciling)
 			c.resolved(c.doubtful(v.Key, test.rounds), "applied")
 			c.got(c.pay("evt-1", "INV-1", 120), toolguard.Replayed, toolguard.ReasonDone)
+			if waited := time.Since(began); waited > 20*time.Second { // a lookup may take 30 s
+				t.Errorf("waited %s for the lookup", waited)
+			}
 			c.bank.had(1, 1)
 		})
 	}
