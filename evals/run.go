@@ -60,7 +60,7 @@ func Run(ctx context.Context, runs iter.Seq2[*recorded.Run, error], o Options) (
 	var atOnce chan struct{}
 	if o.Process != nil {
 		atOnce = make(chan struct{}, episodesAtOnce*runtime.GOMAXPROCS(0))
-		o.Process.starts = make(chan struct{}, 1+runtime.GOMAXPROCS(0))
+		o.Process.starts = make(chan struct{}, 4*runtime.GOMAXPROCS(0))
 	}
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
