@@ -58,11 +58,13 @@ func Run(ctx context.Context, runs iter.Seq2[*recorded.Run, error], o Options) (
 	jobs := make(chan job)
 	var workers sync.WaitGroup
 	var atOnce chan struct{}
+	players := runtime.GOMAXPROCS(0)
 	if o.Process != nil {
-		atOnce = make(chan struct{}, episodesAtOnce*runtime.GOMAXPROCS(0))
-		o.Process.starts = make(chan struct{}, 4*runtime.GOMAXPROCS(0))
+		o.Process.starts = make(chan struct{}, 4*players)
+		players *= episodesAtOnce
+		atOnce = make(chan struct{}, players)
 	}
-	for range runtime.GOMAXPROCS(0) {
+	for range players {
 		workers.Go(func() {
 			p := &player{options: &o, slot: &slot{}, board: b, atOnce: atOnce}
 			for j := range jobs {
