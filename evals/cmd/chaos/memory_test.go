@@ -54,9 +54,11 @@ func peak(t *testing.T, n, each int) int64 {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), self, programCommand, "--runs", dir, "--faults", "answer-lost", "--arms", "no-guard,policy")
-	out, err := cmd.CombinedOutput()
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
 	if err != nil || !strings.HasPrefix(string(out), fmt.Sprintf("%d runs", n)) {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("%v: %s\n%s", err, out, errs.String())
 	}
 	most := cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
 	if runtime.GOOS != "darwin" { // where it is told in bytes
