@@ -62,10 +62,11 @@ func put(b []byte, v any, short bool) ([]byte, error) {
 	return codecOf(e.Type()).put(b, e, short)
 }
 
-// Decode reads what v points to, a zero value, from the whole of text, or returns [ErrDamaged]. Strings share text's memory. A
-// hostile text makes it take about a hundred times its own size. It is safe for concurrent use.
+// Decode reads what v points to, a zero value, from the whole of text, or returns [ErrDamaged]. Strings share the memory of a
+// short text; of a long one, each would keep the whole. A hostile text makes it take about a hundred times its own size.
+// It is safe for concurrent use.
 func Decode(text string, v any) error {
-	d := &decoder{rest: text}
+	d := &decoder{rest: text, copies: len(text) > maxShared, room: maxRoom * (len(text) + 64)}
 	e := reflect.ValueOf(v).Elem()
 	codecOf(e.Type()).get(d, e)
 	if d.err == nil && d.rest != "" {
@@ -74,10 +75,25 @@ func Decode(text string, v any) error {
 	return d.err
 }
 
+const (
+	maxShared = 4 << 10 // bytes of a text whose strings share its memory
+	maxRoom   = 128     // times its size is what a text may take, decoded: more than zeros of any struct do
+)
+
 // decoder takes values off a text. After an error it gives nothing but zeros.
 type decoder struct {
-	rest string
-	err  error
+	rest   string
+	copies bool // strings are copied
+	room   int  // bytes that structs and slices may still take
+	err    error
+}
+
+// holds reports whether there is room for one more value of a type, and takes it.
+func (d *decoder) holds(t reflect.Type) bool {
+	if d.room -= int(t.Size()); d.room < 0 {
+		d.fail()
+	}
+	return d.err == nil
 }
 
 func (d *decoder) fail() {
@@ -111,6 +127,14 @@ func (d *decoder) uvarint() uint64 {
 	}
 	d.fail()
 	return 0
+}
+
+func (d *decoder) flag() bool {
+	s := d.take(1)
+	if s > "\x01" {
+		d.fail()
+	}
+	return s == "\x01"
 }
 
 // optional reads a length that may stand for nil, and returns what is left of it.
@@ -152,7 +176,7 @@ func newCodec(t reflect.Type) *codec {
 				}
 				return append(b, 0), nil
 			},
-			func(d *decoder, v reflect.Value) { v.SetBool(d.take(1) == "\x01") },
+			func(d *decoder, v reflect.Value) { v.SetBool(d.flag()) },
 		}
 	case reflect.Int, reflect.Int64:
 		return &codec{
@@ -190,7 +214,7 @@ func pointerCodec(t reflect.Type) *codec {
 			return elem.put(append(b, 1), v.Elem(), short)
 		},
 		func(d *decoder, v reflect.Value) {
-			if d.take(1) == "\x01" {
+			if d.flag() && d.holds(t.Elem()) {
 				v.Set(reflect.New(t.Elem()))
 				elem.get(d, v.Elem())
 			}
@@ -223,7 +247,7 @@ func sliceCodec(t reflect.Type) *codec {
 				return
 			}
 			v.Grow(min(int(n), 8))
-			for i := 0; i < int(n) && d.err == nil; i++ {
+			for i := 0; i < int(n) && d.holds(t.Elem()); i++ {
 				v.Grow(1)
 				v.SetLen(i + 1)
 				elem.get(d, v.Index(i))
@@ -362,6 +386,9 @@ func (d *decoder) text() string {
 			b = hex.AppendEncode(b, []byte(s[from:to]))
 		}
 		return string(b)
+	}
+	if d.copies {
+		return strings.Clone(s)
 	}
 	return s
 }
