@@ -142,7 +142,7 @@ func (c *change) setOperation(w *toolguard.Write) error {
 	if size > maxValue/2 {
 		return tooLarge("the operation", size, maxValue/2)
 	}
-	c.size += len(c.operation.text) + recordHead + maxInline + 8*(entryBytes+len(op.Key)+len(c.tenant)) + 2*len(op.Intent) + len(op.Subject) + len(op.Action) + len(op.Facts.Workflow) + len(c.call) + 3*len(w.Queue)
+	c.size += len(c.operation.text) + recordHead + maxInline + 8*(entryBytes+len(op.Key)+len(c.tenant)) + 4*len(op.Intent) + len(op.Subject) + len(op.Action) + len(op.Facts.Workflow) + len(c.call) + 3*len(w.Queue)
 	if !w.Dispatch { // what is dispatched is seldom read before it is written again
 		c.known = keep(op, w.Body, w.BodyUntil)
 	}

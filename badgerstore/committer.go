@@ -222,7 +222,7 @@ func (k *committer) apply(c *change) error {
 		k.chains[c.name] = c.end
 		set(&g.chains, c.name, true)
 	}
-	g.size += c.size
+	g.size += c.size + len(old.queue) + len(others.latest.key) // names that the change could not know
 	g.seq, k.seq = seq, seq
 	if g.journal.size() > journalFull {
 		g.turn()

@@ -131,7 +131,7 @@ func scanRecord(b []byte) (h head, operation []byte, packed bool, err error) {
 	if len(b) == 1 && b[0] == recordAlias {
 		return head{alias: true}, nil, false, nil
 	}
-	if len(b) == 0 || b[0] != recordVersion {
+	if len(b) < 2 || b[0] != recordVersion {
 		return h, nil, false, errDamaged
 	}
 	flags := b[len(b)-1]
