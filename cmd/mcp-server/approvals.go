@@ -131,6 +131,9 @@ func (p *program) printRequest(r people.Request) error {
 		asked += " by " + strings.Join(r.Requesters, ", ")
 	}
 	rows := [][]string{{"id", r.ID}, {"tool", op.Action}, {"asked", asked + "; " + until}}
+	if n := op.Asked; n > 1 {
+		rows = append(rows, []string{"before", fmt.Sprintf("asked for %d times: the earlier requests were withdrawn, expired or spent; see ops show %.8s", n, op.Key)})
+	}
 	for _, row := range [][2]string{{"tenant", op.Facts.Tenant}, {"workflow", op.Facts.Workflow}, {"event", op.Facts.SourceEvent}, {"run", op.Facts.Run}, {"reviewers", strings.Join(r.Reviewers, ", ")}} {
 		if row[1] != "" && row[1] != "default" {
 			rows = append(rows, row[:])

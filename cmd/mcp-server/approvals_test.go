@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -145,8 +146,21 @@ func TestApprovalExpires(t *testing.T) {
 		if got := c.decides("dana", "approvals/"+asked.Approval+"/approve", "{}"); got != http.StatusConflict {
 			t.Errorf("approved: %d", got)
 		}
-		if again := c.asked(); again.Approval == asked.Approval || again.Key != asked.Key {
+		if list := c.good("ops", "list", "--data", "ledger"); !strings.Contains(list, "nothing: its request expired, and the next call asks again") || strings.Contains(list, "wait for") {
+			t.Errorf("listed as\n%s", list)
+		}
+		if shown := c.good("ops", "show", asked.Key, "--data", "ledger"); !strings.Contains(shown, ": expired") {
+			t.Errorf("shown as\n%s", shown)
+		}
+		again := c.asked()
+		if again.Approval == asked.Approval || again.Key != asked.Key {
 			t.Errorf("%+v, then %+v", asked, again)
+		}
+		if shown := c.good("ops", "show", asked.Key, "--data", "ledger"); !regexp.MustCompile(`approval_decided +\S+ +expired `).MatchString(shown) {
+			t.Errorf("shown as\n%s", shown)
+		}
+		if list := c.good("approvals", "list", "--data", "ledger"); !strings.Contains(list, again.Approval) || !strings.Contains(list, "asked for 2 times") {
+			t.Errorf("listed as\n%s", list)
 		}
 		c.bank.had(0, 0)
 	})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -82,8 +83,10 @@ func (p *program) printOperation(o *shown) error {
 		}
 	}
 	var asked *toolguard.Decision
-	if o.Approval != nil {
-		asked = o.Approval.Decision
+	if a := o.Approval; a != nil {
+		if asked = a.Decision; asked == nil {
+			rows = append(rows, []string{"approval", fmt.Sprintf("%s, asked %s, expires %s: %s", a.ID, stamp(a.Requested), stamp(a.Expires), a.Stands(time.Now()))})
+		}
 	}
 	for _, d := range []struct {
 		what string
@@ -108,7 +111,11 @@ func (p *program) printOperation(o *shown) error {
 	fmt.Fprintln(w)
 	rows = [][]string{{"EVENT", "TIME", "OUTCOME", "REASON", "STATUS", "ATTEMPT", "BY"}}
 	for _, e := range o.Events {
-		rows = append(rows, []string{string(e.Type), stamp(e.Time), dash(string(e.Outcome)), dash(string(e.Reason)), dash(string(e.Status)),
+		outcome := string(e.Outcome)
+		if verdict, ok := e.Detail["verdict"].(string); ok && outcome == "" { // a person's, or that a request expired or was withdrawn
+			outcome = verdict
+		}
+		rows = append(rows, []string{string(e.Type), stamp(e.Time), dash(outcome), dash(string(e.Reason)), dash(string(e.Status)),
 			fmt.Sprint(e.Attempt), dash(e.Reviewer)})
 	}
 	return table(w, rows)

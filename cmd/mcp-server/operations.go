@@ -104,7 +104,7 @@ func (p *program) listOperations(ctx context.Context, store toolguard.Store, f f
 	for _, op := range found {
 		need := needs(op)
 		switch need {
-		case "":
+		case "", needsCall:
 		case needsApproval:
 			approvals++
 		default:
@@ -128,7 +128,10 @@ func (p *program) listOperations(ctx context.Context, store toolguard.Store, f f
 	return nil
 }
 
-const needsApproval = "an approval"
+const (
+	needsApproval = "an approval"
+	needsCall     = "nothing: its request expired, and the next call asks again"
+)
 
 // needs says what an operation needs from a person; "" for nothing.
 func needs(op *toolguard.Operation) string {
@@ -139,6 +142,8 @@ func needs(op *toolguard.Operation) string {
 		return "" // a person has ordered it to be sent again
 	case op.Status == toolguard.StatusAwaitingApproval && op.Approval.Stands(time.Now()) == toolguard.ApprovalOpen:
 		return needsApproval
+	case op.Status == toolguard.StatusAwaitingApproval:
+		return needsCall
 	case op.Status == toolguard.StatusEscalated:
 		return "a decision"
 	}
