@@ -65,7 +65,6 @@ type several struct {
 	Data     []byte
 	At       time.Time
 	Rev      uint64
-	hidden   int
 	Duration time.Duration
 }
 
