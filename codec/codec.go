@@ -10,16 +10,13 @@
 package codec
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/bits"
 	"reflect"
-	"strings"
 	"sync"
 	"time"
 )
@@ -73,81 +70,6 @@ func Decode(text string, v any) error {
 		d.fail()
 	}
 	return d.err
-}
-
-const (
-	maxShared = 4 << 10 // bytes of a text whose strings share its memory
-	maxRoom   = 128     // times its size is what a text may take, decoded: more than zeros of any struct do
-)
-
-// decoder takes values off a text. After an error it gives nothing but zeros.
-type decoder struct {
-	rest   string
-	copies bool // strings are copied
-	room   int  // bytes that structs and slices may still take
-	err    error
-}
-
-// holds reports whether there is room for one more value of a type, and takes it.
-func (d *decoder) holds(t reflect.Type) bool {
-	if d.room -= int(t.Size()); d.room < 0 {
-		d.fail()
-	}
-	return d.err == nil
-}
-
-func (d *decoder) fail() {
-	if d.err == nil {
-		d.err = ErrDamaged
-	}
-	d.rest = ""
-}
-
-func (d *decoder) take(n uint64) string {
-	if n > uint64(len(d.rest)) {
-		d.fail()
-		return ""
-	}
-	s := d.rest[:n]
-	d.rest = d.rest[n:]
-	return s
-}
-
-func (d *decoder) uvarint() uint64 {
-	var n uint64
-	for shift := 0; shift < 64; shift += 7 {
-		s := d.take(1)
-		if s == "" {
-			return 0
-		}
-		n |= uint64(s[0]&0x7f) << shift
-		if s[0] < 0x80 {
-			return n
-		}
-	}
-	d.fail()
-	return 0
-}
-
-func (d *decoder) flag() bool {
-	s := d.take(1)
-	if s > "\x01" {
-		d.fail()
-	}
-	return s == "\x01"
-}
-
-// optional reads a length that may stand for nil, and returns what is left of it.
-func (d *decoder) optional() (n uint64, ok bool) {
-	n = d.uvarint()
-	if n == 0 {
-		return 0, false
-	}
-	if n-1 > uint64(len(d.rest)) {
-		d.fail()
-		return 0, false
-	}
-	return n - 1, true
 }
 
 func newCodec(t reflect.Type) *codec {
@@ -303,164 +225,6 @@ func structCodec(t reflect.Type) *codec {
 			}
 		},
 	}
-}
-
-// A text is its length and form in one number, and itself: most texts of a record are hashes and keys, which take half the room
-// as bytes.
-const (
-	formPlain  = iota
-	formHex    // lower-case hexadecimal
-	formDigest // the same behind "sha256:"
-	formUUID   // lower-case, with its hyphens
-	forms
-
-	digestPrefix = "sha256:"
-	leastHex     = 16 // shorter ones are not worth looking at
-)
-
-func appendText(b []byte, s string) []byte {
-	digits, form := s, formHex
-	switch {
-	case len(s) == 36 && s[8] == '-' && s[13] == '-' && s[18] == '-' && s[23] == '-':
-		var room [32]byte
-		digits = string(append(append(append(append(append(room[:0], s[:8]...), s[9:13]...), s[14:18]...), s[19:23]...), s[24:]...))
-		form = formUUID
-	case strings.HasPrefix(s, digestPrefix):
-		digits, form = s[len(digestPrefix):], formDigest
-	}
-	if n := len(digits) / 2; len(digits) >= leastHex && len(digits)%2 == 0 {
-		at := len(b)
-		b = binary.AppendUvarint(b, uint64(n*forms+form))
-		bad := byte(0)
-		for i := 0; i+1 < len(digits); i += 2 {
-			high, low := digit[digits[i]], digit[digits[i+1]]
-			bad |= high | low
-			b = append(b, high<<4|low)
-		}
-		if bad < notDigit {
-			return b
-		}
-		b = b[:at]
-	}
-	return appendPlain(b, s)
-}
-
-func appendPlain(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))*forms+formPlain), s...)
-}
-
-// digit is the value of each lower-case hexadecimal digit, and notDigit for any other byte.
-var digit = func() (values [256]byte) {
-	for i := range values {
-		values[i] = notDigit
-	}
-	for i, c := range []byte("0123456789abcdef") {
-		values[c] = byte(i)
-	}
-	return values
-}()
-
-const notDigit = 0x80
-
-// text reads what appendText wrote.
-func (d *decoder) text() string {
-	n := d.uvarint()
-	s := d.take(n / forms)
-	var room [96]byte
-	switch n % forms {
-	case formHex:
-		return string(hex.AppendEncode(room[:0], []byte(s)))
-	case formDigest:
-		return string(hex.AppendEncode(append(room[:0], digestPrefix...), []byte(s)))
-	case formUUID:
-		if len(s) != 16 {
-			d.fail()
-			return ""
-		}
-		b := room[:0]
-		for i, to := range []int{4, 6, 8, 10, 16} {
-			from := []int{0, 4, 6, 8, 10}[i]
-			if i > 0 {
-				b = append(b, '-')
-			}
-			b = hex.AppendEncode(b, []byte(s[from:to]))
-		}
-		return string(b)
-	}
-	if d.copies {
-		return strings.Clone(s)
-	}
-	return s
-}
-
-func putBytes(b []byte, v reflect.Value, _ bool) ([]byte, error) {
-	if v.IsNil() {
-		return append(b, 0), nil
-	}
-	return append(binary.AppendUvarint(b, uint64(v.Len())+1), v.Bytes()...), nil
-}
-
-func getBytes(d *decoder, v reflect.Value) {
-	if n, ok := d.optional(); ok {
-		v.SetBytes([]byte(d.take(n)))
-	}
-}
-
-func putTime(b []byte, v reflect.Value, _ bool) ([]byte, error) {
-	t, _ := reflect.TypeAssert[time.Time](v)
-	if t == (time.Time{}) {
-		return append(b, 0), nil
-	}
-	at := len(b)
-	b, err := t.AppendBinary(append(b, 0))
-	if err != nil {
-		return nil, fmt.Errorf("a time: %w", err)
-	}
-	b[at] = byte(len(b) - at - 1)
-	return b, nil
-}
-
-func getTime(d *decoder, v reflect.Value) {
-	text := d.take(d.uvarint())
-	if text == "" {
-		return
-	}
-	var room [32]byte
-	var t time.Time
-	if t.UnmarshalBinary(append(room[:0], text...)) != nil {
-		d.fail()
-		return
-	}
-	*v.Addr().Interface().(*time.Time) = t
-}
-
-// putDetail writes what an event tells besides, as JSON: it is whatever the guard put there.
-func putDetail(b []byte, v reflect.Value, _ bool) ([]byte, error) {
-	if v.IsNil() {
-		return append(b, 0), nil
-	}
-	var text bytes.Buffer
-	e := json.NewEncoder(&text)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v.Interface()); err != nil {
-		return nil, fmt.Errorf("an event's detail: %w", err)
-	}
-	return append(binary.AppendUvarint(b, uint64(text.Len())+1), text.Bytes()...), nil
-}
-
-func getDetail(d *decoder, v reflect.Value) {
-	n, ok := d.optional()
-	if !ok {
-		return
-	}
-	var detail map[string]any
-	j := json.NewDecoder(strings.NewReader(d.take(n)))
-	j.UseNumber() // the hash covers numbers of any size
-	if j.Decode(&detail) != nil {
-		d.fail()
-		return
-	}
-	v.Set(reflect.ValueOf(detail))
 }
 
 // Layout names what is written for values of these types, so that two programs can tell whether they would understand each
