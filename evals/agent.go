@@ -40,6 +40,7 @@ type agent struct {
 	world  *World
 	story  *Story
 	real   bool // on real processes, in real time, pace times faster
+	asks   bool // a write waits for a person's yes, where that is the fault
 
 	hits    map[int]bool   // the steps that the fault hits
 	met     map[int]bool   // hits that the fault has hit
@@ -201,6 +202,9 @@ func (a *agent) make(c *Planned) bool {
 		a.met[step] = true
 	}
 	a.asked[step] = true
+	if hit && a.fault.story == rejects && !a.asks {
+		a.note(step, "person", "says no to this, but nothing here asks before it is sent")
+	}
 	began := time.Now()
 	defer func() { a.waited[step] += time.Since(began) }()
 	if !hit {
@@ -256,7 +260,7 @@ func (a *agent) follow(c *Planned, args json.RawMessage, s said, v variation) bo
 	step, tries, asks, retry := c.Step, 0, 0, false
 	for ; ; asks++ {
 		if asks > maxAsks {
-			a.tell(step)
+			a.tell(step, s.kind)
 			return true
 		}
 		switch s.kind {
@@ -268,12 +272,12 @@ func (a *agent) follow(c *Planned, args json.RawMessage, s said, v variation) bo
 			return true
 		case saidRefused:
 			return true
-		case saidPerson, saidStopped:
-			a.tell(step)
+		case saidPerson, saidStopped, saidRejected:
+			a.tell(step, s.kind)
 			return true
 		case saidError:
 			if tries++; tries >= maxTries {
-				a.tell(step)
+				a.tell(step, s.kind)
 				return true
 			}
 			a.sleep(time.Second << tries)
@@ -287,7 +291,7 @@ func (a *agent) follow(c *Planned, args json.RawMessage, s said, v variation) bo
 			a.sleep(max(s.wait, asksAgain))
 		case saidApproval:
 			a.sleep(asksAgain)
-			a.line.decide(func(step int) bool { return !a.hits[step] })
+			a.line.decide(a.approves)
 			a.sleep(thinks)
 		case saidHeld:
 			if retry && s.wait < 0 { // it heard that the call which it tried again is done
@@ -296,13 +300,13 @@ func (a *agent) follow(c *Planned, args json.RawMessage, s said, v variation) bo
 				return true
 			}
 			if retry || asks > 0 {
-				a.tell(step)
+				a.tell(step, s.kind)
 				return true
 			}
 			a.sleep(asksAgain)
 		case saidChanged:
 			if string(args) == string(c.Arguments) {
-				a.tell(step)
+				a.tell(step, s.kind)
 				return true
 			}
 			args = c.Arguments // it is told that the call is on record with other arguments: those it had first
@@ -312,10 +316,34 @@ func (a *agent) follow(c *Planned, args json.RawMessage, s said, v variation) bo
 	}
 }
 
-// tell is what an agent does when it does not know: it tells the user.
-func (a *agent) tell(step int) {
+// approves is what a person says of a write that waits for a yes: no where that is the fault, or nobody knows what it is for.
+func (a *agent) approves(step int) bool {
+	yes := step >= 0 && !(a.hits[step] && a.fault.story == rejects)
+	if yes {
+		a.note(step, "person", "says yes")
+	} else {
+		a.note(step, "person", "says no")
+	}
+	return yes
+}
+
+// tell is what an agent does when it does not know, or was stopped: it tells the user.
+func (a *agent) tell(step int, heard saidKind) {
 	if !a.told[step] {
-		a.note(step, "agent", "it tells the user that this is not known")
+		words := "this is not known"
+		switch heard {
+		case saidRejected:
+			words = "a person said no, and that this was not done"
+		case saidStopped:
+			words = "this was stopped, and why"
+		case saidHeld:
+			words = "an earlier call of which nothing is known stands in the way"
+		case saidChanged:
+			words = "this is on record with other arguments"
+		case saidApproval:
+			words = "this still waits for a person's yes"
+		}
+		a.note(step, "agent", "it tells the user that "+words)
 	}
 	a.told[step] = true
 }

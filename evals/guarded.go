@@ -112,6 +112,7 @@ func (g *guarded) do(q *question) said {
 	r := p.guard.Do(ctx, toolguard.Call{
 		Tool: p.tools[g.by[q.server+"/"+q.tool]], Arguments: q.args, Facts: q.facts(g.arm, g.event, g.policy), Meta: q.meta(),
 	})
+	g.world.know(r.Verdict.Key, q.step)
 	switch {
 	case p.ctx.Err() != nil:
 		return said{kind: saidNothing}
@@ -167,6 +168,8 @@ func understood(r *toolguard.Result) said {
 			}
 		case toolguard.ReasonArgumentsChanged:
 			s.kind = saidChanged
+		case toolguard.ReasonApprovalRejected:
+			s.kind = saidRejected
 		case toolguard.ReasonRefused:
 			s.kind = saidRefused
 		case toolguard.ReasonToolUnavailable, toolguard.ReasonStoreUnavailable:
@@ -212,33 +215,13 @@ func (g *guarded) queue(name string) []*toolguard.Operation {
 	return page.Operations
 }
 
-// stepOf is the step that an operation was made for.
-func (g *guarded) stepOf(op *toolguard.Operation) int {
-	g.world.mu.Lock()
-	defer g.world.mu.Unlock()
-	if step, ok := g.world.stepOf[op.Key]; ok {
-		return step
-	}
-	step, err := strconv.Atoi(op.Facts.Step)
-	if err != nil {
-		return -1
-	}
-	g.world.stepOf[op.Key] = step // what is sent after a person's yes comes without a tag
-	return step
-}
-
 func (g *guarded) decide(approve func(step int) bool) {
 	for _, op := range g.queue(toolguard.QueueApproval) {
 		if op.Approval == nil || op.Approval.State != toolguard.ApprovalOpen {
 			continue
 		}
-		step := g.stepOf(op)
+		step := g.world.known(op.Key)
 		yes := approve(step)
-		if yes {
-			g.world.note(step, "a person says yes")
-		} else {
-			g.world.note(step, "a person says no")
-		}
 		_, err := toolguard.DecideApproval(context.Background(), g.ledger(), toolguard.ApprovalVerdict{
 			ID: op.Approval.ID, Approve: yes, By: toolguard.Person{Name: "dana", Proven: true},
 		})
@@ -270,7 +253,7 @@ func (g *guarded) waiting() map[int]bool {
 	steps := map[int]bool{}
 	for _, queue := range []string{toolguard.QueueOutcome, toolguard.QueueApproval} {
 		for _, op := range g.queue(queue) {
-			steps[g.stepOf(op)] = true
+			steps[g.world.known(op.Key)] = true
 		}
 	}
 	return steps

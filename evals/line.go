@@ -61,6 +61,7 @@ const (
 	saidHeld     // an earlier call stands in the way
 	saidChanged  // it is on record with other arguments
 	saidStopped  // not sent, and it will not be
+	saidRejected // a person said no
 	saidPerson   // a person has to find out
 	saidNothing  // the process died
 )

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -144,13 +143,7 @@ func (p *processes) do(q *question) said {
 	if err := json.Unmarshal(answer.Result, &r); err != nil || r.Meta.Verdict.Outcome == "" {
 		return heard(answer, nil)
 	}
-	if key := r.Meta.Verdict.Key; key != "" {
-		p.world.mu.Lock()
-		if _, known := p.world.stepOf[key]; !known {
-			p.world.stepOf[key] = q.step
-		}
-		p.world.mu.Unlock()
-	}
+	p.world.know(r.Meta.Verdict.Key, q.step)
 	return understood(&toolguard.Result{Verdict: r.Meta.Verdict, Answer: answer})
 }
 
@@ -208,19 +201,6 @@ func (p *processes) address() string {
 	return ""
 }
 
-// stepOf is the step that an operation was made for; -1: nobody knows.
-func (p *processes) stepOf(op *toolguard.Operation) int {
-	p.world.mu.Lock()
-	defer p.world.mu.Unlock()
-	if step, known := p.world.stepOf[op.Key]; known {
-		return step
-	}
-	if step, err := strconv.Atoi(op.Facts.Step); err == nil {
-		return step
-	}
-	return -1
-}
-
 func (p *processes) decide(approve func(step int) bool) {
 	list, err := p.list()
 	if err != nil {
@@ -231,13 +211,8 @@ func (p *processes) decide(approve func(step int) bool) {
 		if op.Status != toolguard.StatusAwaitingApproval || !waits(op) {
 			continue
 		}
-		step := p.stepOf(op)
-		yes, says := approve(step), "a person says no"
-		if yes {
-			says = "a person says yes"
-		}
-		p.world.note(step, says)
-		if err := p.desk.decide(p.ctx, p.address(), op.Approval, yes); err != nil {
+		step := p.world.known(op.Key)
+		if err := p.desk.decide(p.ctx, p.address(), op.Approval, approve(step)); err != nil {
 			p.world.note(step, "which does not count: "+err.Error())
 		}
 	}
@@ -268,7 +243,7 @@ func (p *processes) waiting() map[int]bool {
 		p.world.note(-1, "the queue cannot be read: "+err.Error())
 	}
 	for _, op := range list {
-		if step := p.stepOf(op); step >= 0 && waits(op) {
+		if step := p.world.known(op.Key); step >= 0 && waits(op) {
 			steps[step] = true
 		}
 	}

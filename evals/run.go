@@ -284,7 +284,7 @@ func (p *player) act(ctx context.Context, plan *Plan, list []*shape, f *Fault, a
 	defer l.end()
 	w.Die = l.die
 	a := &agent{
-		ctx: ctx, plan: plan, shapes: shapesBy(list), fault: f, line: l, world: w, story: story, real: p.options.Process != nil, hits: hits,
+		ctx: ctx, plan: plan, shapes: shapesBy(list), fault: f, line: l, world: w, story: story, real: p.options.Process != nil, asks: arm.policy, hits: hits,
 		met: map[int]bool{}, told: map[int]bool{}, done: map[int]bool{}, asked: map[int]bool{}, keys: map[int]string{}, replays: map[int]bool{}, waited: map[int]time.Duration{},
 	}
 	if a.play(); a.failed != nil {
@@ -292,13 +292,13 @@ func (p *player) act(ctx context.Context, plan *Plan, list []*shape, f *Fault, a
 	}
 	w.Settle()
 	l.settle()
-	withdrawn := map[int]bool{}
+	withdrawn, although := map[int]bool{}, ""
 	if f.story == rejects {
-		withdrawn = hits
+		withdrawn, although = hits, ", or happened although a person had said no"
 	}
 	t := judge(plan, w, a, l.waiting(), withdrawn)
-	story.add(-1, verdict, fmt.Sprintf("%d of %d intended writes happened more than once, %d were lost, %d needed repeats were held back, %d writes are with a person",
-		t.Duplicated, t.Intended, t.Missing, t.Held, t.ToPerson))
+	story.add(-1, verdict, fmt.Sprintf("%d of %d intended writes happened more than once%s, %d were lost, %d needed repeats were held back, %d writes are with a person",
+		t.Duplicated, t.Intended, although, t.Missing, t.Held, t.ToPerson))
 	return t, story, nil
 }
 

@@ -25,7 +25,7 @@ type Story struct {
 type Line struct {
 	At   float64 `json:"at"`   // seconds from the run's beginning, on its own clock
 	Step int     `json:"step"` // -1: of no step
-	Who  string  `json:"who"`  // agent, answer, downstream or verdict
+	Who  string  `json:"who"`  // agent, answer, downstream, person or verdict
 	Text string  `json:"text"`
 }
 

@@ -271,12 +271,33 @@ func (w *World) whose(tool string, d *registry.Dispatch) asking {
 			step = c.Step
 		}
 	}
-	for _, name := range []string{d.Operation, d.Key} {
-		if _, known := w.stepOf[name]; !known && name != "" {
-			w.stepOf[name] = step
-		}
-	}
+	w.learn(d.Operation, step)
+	w.learn(d.Key, step)
 	return asking{step, w.refused[request{step, args}]}
+}
+
+// know says for which step the operation under a key is: whatever comes under it without a tag, as after a person's yes, is
+// of that step, whatever its policy makes of the arguments.
+func (w *World) know(key string, step int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.learn(key, step)
+}
+
+func (w *World) learn(key string, step int) {
+	if _, known := w.stepOf[key]; !known && key != "" && step >= 0 {
+		w.stepOf[key] = step
+	}
+}
+
+// known is the step that an operation is for; -1: nobody knows.
+func (w *World) known(key string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if step, ok := w.stepOf[key]; ok {
+		return step
+	}
+	return -1
 }
 
 func (w *World) leave() {
@@ -296,7 +317,7 @@ func (w *World) apply(asks asking, tool string, d *registry.Dispatch, delay time
 	if w.Keys != KeysIgnored && d.Key != "" {
 		args := canonical(d.Arguments)
 		if first = w.keyed[d.Key]; first != nil && (w.Window == 0 || time.Since(first.at) < w.Window) {
-			return w.known(asks.step, d.Key, args, first)
+			return w.again(asks.step, d.Key, args, first)
 		}
 		first = &answered{at: time.Now(), args: args}
 		w.keyed[d.Key] = first
@@ -316,8 +337,8 @@ func (w *World) apply(asks asking, tool string, d *registry.Dispatch, delay time
 	return answer
 }
 
-// known answers a request under a key that was used before.
-func (w *World) known(step int, key, args string, first *answered) registry.Answer {
+// again answers a request under a key that was used before.
+func (w *World) again(step int, key, args string, first *answered) registry.Answer {
 	switch {
 	case first.answer == nil:
 		w.note(step, "the downstream is still at a request under this key")
