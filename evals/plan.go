@@ -59,14 +59,15 @@ func Reads(tool string) bool {
 // PlanOf takes a run apart. The label says which repeated writes are meant; nil: each write that did not fail is.
 //
 // A repetition labelled unwanted_effect or no_op asks for the step it repeats; one labelled must_run_again is a needed step
-// of its own; one that is ambiguous, or an attacker's, is left out of every count. A write that failed has no effect, and
+// of its own; one that is ambiguous, or an attacker's, is left out of every count; what is no repetition of one write by
+// another of the same tool is passed over. A write that failed has no effect, and
 // the next one of the same tool that shares an argument with it is the same step tried again.
 func PlanOf(r *recorded.Run, label *recorded.Label) *Plan {
 	p := &Plan{Run: r, Calls: make([]Planned, 0, len(r.Calls))}
 	repeats := map[int]recorded.Repeat{}
 	if label != nil {
 		for _, repeat := range label.Repeats {
-			if repeat.Verdict != "" && repeat.First < repeat.Second {
+			if repeat.Verdict != "" && unfit(r, repeat) == "" {
 				repeats[repeat.Second] = repeat
 			}
 		}
@@ -92,7 +93,7 @@ func (p *Plan) step(c *recorded.Call, repeat recorded.Repeat, stepOf map[int]int
 		case recorded.NoOp:
 			p.Steps[first].NoOp = true
 			return first
-		case recorded.UnwantedEffect:
+		case recorded.UnwantedEffect, recorded.UnwantedRefused:
 			return first
 		}
 	}

@@ -61,6 +61,7 @@ func (p *Policy) NoLookup() string {
 // Declared is what was declared for one tool.
 type Declared struct {
 	Server string // its server, as the file calls it
+	Ruled  bool   // the file has a rule for it; else only its defaults hold
 	Effect registry.Effect
 	Source string // how the effect is known: "declared" or "presumed"
 	Policy registry.Policy
@@ -101,7 +102,7 @@ func (s *shape) derived() (Declared, error) {
 	for _, name := range s.free {
 		p.MayDiffer = append(p.MayDiffer, "/"+name)
 	}
-	return Declared{s.server, registry.Write, "declared", p}, err
+	return Declared{s.server, true, registry.Write, "declared", p}, err
 }
 
 // declared is what holds for a tool in an arm with a policy: what the operator declared, or else what a careful one would
@@ -219,10 +220,11 @@ func (s *slot) entry(sh *shape, a *Arm, f *Fault, o *Policy) (*registry.Entry, e
 type promises struct {
 	timeout, settle time.Duration // the shortest
 	window          time.Duration // the longest
+	provable        time.Duration // the longest time after which a lookup can prove an absence
 }
 
 func promisesOf(list []*shape, o *Policy) promises {
-	p := promises{timeout, settles, 0}
+	p := promises{timeout, settles, 0, timeout + settles}
 	for _, s := range list {
 		if o == nil {
 			break
@@ -238,6 +240,7 @@ func promisesOf(list []*shape, o *Policy) promises {
 			if l.Settle > 0 {
 				p.settle = min(p.settle, l.Settle)
 			}
+			p.provable = max(p.provable, t+l.Settle)
 		}
 	}
 	if p.window == 0 {

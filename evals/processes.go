@@ -24,6 +24,7 @@ type processes struct {
 	event   string
 	dir     string
 	world   *World
+	list    []*shape
 	homes   map[string]string // names of servers in the configuration, by server and tool
 	several bool              // the configuration has more than one
 	http    *http.Server
@@ -38,7 +39,7 @@ type processes struct {
 
 // newProcesses starts the program, or two of them on one ledger.
 func newProcesses(ctx context.Context, o *Options, a *Arm, f *Fault, w *World, event string, list []*shape) (_ *processes, err error) {
-	p := &processes{ctx: ctx, options: o, arm: a, world: w, event: event, desk: newDesk()}
+	p := &processes{ctx: ctx, options: o, arm: a, world: w, event: event, list: list, desk: newDesk()}
 	p.release = context.AfterFunc(ctx, p.die)
 	if p.dir, err = os.MkdirTemp("", "chaos-"); err != nil {
 		return nil, err
@@ -184,8 +185,8 @@ func (p *processes) restart() error {
 	return nil
 }
 
-// list asks the program for all operations.
-func (p *processes) list() ([]*toolguard.Operation, error) {
+// operations asks the program for all operations.
+func (p *processes) operations() ([]*toolguard.Operation, error) {
 	return p.desk.operations(p.ctx, p.address())
 }
 
@@ -202,7 +203,7 @@ func (p *processes) address() string {
 }
 
 func (p *processes) decide(approve func(step int) bool) {
-	list, err := p.list()
+	list, err := p.operations()
 	if err != nil {
 		p.world.note(-1, "what waits for a yes cannot be read: "+err.Error())
 		return
@@ -218,32 +219,46 @@ func (p *processes) decide(approve func(step int) bool) {
 	}
 }
 
-// settleTime is how long something may be on its way at the end: a declared time-out may be long.
-const settleTime = time.Minute
+// settleTime is how long something may be on its way at the end: a declared time-out may be long. What is not known is waited
+// for only until lookups could have proved it, and lookTime: where they prove nothing, the guard goes on asking for minutes.
+const (
+	settleTime = time.Minute
+	lookTime   = 10 * time.Second
+)
 
 func (p *processes) settle() {
+	provable := min(settleTime, promisesOf(p.list, p.options.Policy).provable/pace+lookTime)
 	for began := time.Now(); time.Since(began) < settleTime && p.ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
-		list, err := p.list()
+		list, err := p.operations()
 		if err != nil {
 			p.world.note(-1, "the ledger cannot be read: "+err.Error())
 			return
 		}
-		if !slices.ContainsFunc(list, func(op *toolguard.Operation) bool {
-			return op.Status == toolguard.StatusDispatching || op.Status == toolguard.StatusUnknown || op.Status == toolguard.StatusApproved
-		}) {
+		sent := slices.ContainsFunc(list, func(op *toolguard.Operation) bool {
+			return op.Status == toolguard.StatusDispatching || op.Status == toolguard.StatusApproved
+		})
+		unknown := slices.ContainsFunc(list, isUnknown)
+		switch {
+		case !sent && !unknown:
+			return
+		case !sent && time.Since(began) > provable:
+			p.world.note(-1, "the guard still does not know what became of a write, and is not waited for any longer: it is for a person")
 			return
 		}
 	}
 }
 
+func isUnknown(op *toolguard.Operation) bool { return op.Status == toolguard.StatusUnknown }
+
+// waiting counts what nobody knows at the end, too.
 func (p *processes) waiting() map[int]bool {
 	steps := map[int]bool{}
-	list, err := p.list()
+	list, err := p.operations()
 	if err != nil {
 		p.world.note(-1, "the queue cannot be read: "+err.Error())
 	}
 	for _, op := range list {
-		if step := p.world.known(op.Key); step >= 0 && waits(op) {
+		if step := p.world.known(op.Key); step >= 0 && (waits(op) || isUnknown(op)) {
 			steps[step] = true
 		}
 	}

@@ -28,7 +28,7 @@ type Options struct {
 	// Process has the runs played on real processes; nil: in this one. The table then depends on the machine, too.
 	Process *Process
 	// Progress is told, from one goroutine at a time, how many runs were played whole, and how often one was played under one
-	// fault in one arm.
+	// fault in one arm; on real processes also each second in which nothing of this changes.
 	Progress func(runs, episodes int)
 }
 
@@ -54,12 +54,13 @@ func Run(ctx context.Context, runs iter.Seq2[*recorded.Run, error], o Options) (
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	b := &board{table: newTable(&o), progress: o.Progress}
+	b := &board{table: newTable(&o), progress: o.Progress, ruled: map[string]bool{}}
 	jobs := make(chan job)
 	var workers sync.WaitGroup
 	var atOnce chan struct{}
 	players := runtime.GOMAXPROCS(0)
 	if o.Process != nil {
+		defer b.tick()()
 		o.Process.starts = make(chan struct{}, 4*players)
 		players *= episodesAtOnce
 		atOnce = make(chan struct{}, players)
@@ -106,6 +107,8 @@ func feed(ctx context.Context, runs iter.Seq2[*recorded.Run, error], o *Options,
 		}
 		label := o.Labels(r)
 		plan := PlanOf(r, label)
+		b.doubt(doubts(plan, label))
+		b.rule(plan, o.Policy)
 		if len(plan.meant()) == 0 || !o.Process.fits(plan) {
 			b.idle()
 			continue
@@ -140,6 +143,7 @@ type board struct {
 	table    *Table
 	episodes int
 	progress func(runs, episodes int)
+	ruled    map[string]bool // by tool: the operator's policy has a rule for it
 }
 
 func (b *board) skip(err error) {
@@ -149,6 +153,36 @@ func (b *board) skip(err error) {
 	if len(b.table.Why) < maxWhy {
 		b.table.Why = append(b.table.Why, err.Error())
 	}
+}
+
+// rule finds out whether the operator's policy has a rule for the tools that a run writes with.
+func (b *board) rule(p *Plan, o *Policy) {
+	if o == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range p.Calls {
+		c := &p.Calls[i]
+		action := serverOf(&c.Call) + "/" + c.Tool
+		if _, known := b.ruled[action]; known || c.Step < 0 || len(b.ruled) >= maxEntries {
+			continue
+		}
+		b.ruled[action] = o.Of(serverOf(&c.Call), c.Tool).Ruled
+		switch {
+		case b.ruled[action]:
+			b.table.Ruled++
+		case len(b.table.Unruled) < maxWhy:
+			b.table.Unruled = append(b.table.Unruled, c.Tool)
+		}
+	}
+}
+
+func (b *board) doubt(list []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.table.Doubted += len(list)
+	b.table.Doubts = append(b.table.Doubts, list[:min(len(list), maxWhy-len(b.table.Doubts))]...)
 }
 
 func (b *board) idle() {
@@ -169,6 +203,28 @@ func (b *board) played() {
 	defer b.mu.Unlock()
 	b.episodes++
 	b.progress(b.table.Runs, b.episodes)
+}
+
+// tick tells each second how far it is, until it is stopped.
+func (b *board) tick() (stop func()) {
+	over := make(chan struct{})
+	var ticking sync.WaitGroup
+	ticking.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(time.Second):
+				b.mu.Lock()
+				b.progress(b.table.Runs, b.episodes)
+				b.mu.Unlock()
+			}
+		}
+	})
+	return func() {
+		close(over)
+		ticking.Wait()
+	}
 }
 
 // add adds what came of a run.

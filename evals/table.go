@@ -8,12 +8,16 @@ import (
 // Table is what came of all runs: one cell for each fault and arm.
 type Table struct {
 	Seed    uint64   `json:"seed"`
-	Runs    int      `json:"runs"`          // played: those that write
-	Idle    int      `json:"idle"`          // that write nothing that is meant, or with tools that the server has not, and were not played
-	Skipped int      `json:"skipped"`       // that could not be read
-	Why     []string `json:"why,omitempty"` // of these, the first ones: which and why
-	Labels  int      `json:"labelled"`      // of the runs that were played
-	Total   []Cell   `json:"total"`         // of all faults together, without the row of no fault
+	Runs    int      `json:"runs"`                         // played: those that write
+	Idle    int      `json:"idle"`                         // that write nothing that is meant, or with tools that the server has not, and were not played
+	Skipped int      `json:"skipped"`                      // that could not be read
+	Why     []string `json:"why,omitempty"`                // of these, the first ones: which and why
+	Labels  int      `json:"labelled"`                     // of the runs that were played
+	Unruled []string `json:"tools_without_rule,omitempty"` // tools that runs write with, for which the operator's policy has no rule, the first ones
+	Ruled   int      `json:"tools_with_rule,omitempty"`    // for how many it has one
+	Doubts  []string `json:"label_doubts,omitempty"`       // what labels say that their runs do not bear out, the first ones: file, line and what
+	Doubted int      `json:"doubted,omitempty"`            // how many such there are
+	Total   []Cell   `json:"total"`                        // of all faults together, without the row of no fault
 	Rows    []Row    `json:"rows"`
 }
 
@@ -109,7 +113,12 @@ func ShareOf(k, n int) Share {
 	return s
 }
 
-func tenth(x float64) float64 { return math.Round(10*x) / 10 }
+func tenth(x float64) float64 {
+	if x = math.Round(10*x) / 10; x == 0 {
+		return 0 // and not -0
+	}
+	return x
+}
 
 // Latency is a mean with its 95% interval, in seconds.
 type Latency struct {

@@ -2,12 +2,18 @@ package recorded
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // LabelFile is the name of the file that says what the runs of a folder were meant to do.
@@ -20,10 +26,13 @@ const MaxLabels = 1_000_000
 type Label struct {
 	File        string   `json:"file"` // relative to the folder of the file of labels
 	Run         string   `json:"run"`
-	Calls       int      `json:"calls"`
-	Writes      int      `json:"writes"`
+	Calls       int      `json:"calls"`  // in the transcript; in one that was read, -1: it is not said
+	Writes      int      `json:"writes"` // of these, the calls of tools that do not only read; -1: it is not said
 	WriteErrors int      `json:"write_errors"`
 	Repeats     []Repeat `json:"repeats"`
+
+	At   string `json:"-"` // the file of labels that says so, and its line
+	Path string `json:"-"` // where the run's file is
 }
 
 // Repeat is a write that the agent made again, of the same tool and with the same arguments or similar ones.
@@ -37,16 +46,21 @@ type Repeat struct {
 
 // Verdicts of those who read the runs on repeated writes.
 const (
-	MustRunAgain   = "must_run_again"  // it is wanted once more
-	UnwantedEffect = "unwanted_effect" // it is not wanted, and has another effect
-	NoOp           = "no_op"           // it changes nothing more
-	Ambiguous      = "ambiguous"       // nobody can tell
-	Attacker       = "attacker_"       // begins those of what an attacker wanted
+	MustRunAgain    = "must_run_again"                  // it is wanted once more
+	UnwantedEffect  = "unwanted_effect"                 // it is not wanted, and has another effect
+	UnwantedRefused = "unwanted_but_refused_downstream" // it is not wanted, and the tool refused it
+	NoOp            = "no_op"                           // it changes nothing more
+	Ambiguous       = "ambiguous"                       // nobody can tell
+	Attacker        = "attacker_"                       // begins those of what an attacker wanted
 )
 
-// Labels are those of one folder.
+// ErrLabel is a line that is no label.
+var ErrLabel = errors.New("not a label")
+
+// Labels are those of one file.
 type Labels struct {
 	dir string
+	all []*Label
 	of  map[[2]string]*Label
 }
 
@@ -58,10 +72,11 @@ func FindLabels(path string) (*Labels, error) {
 		return nil, err
 	}
 	for range 5 {
-		f, err := os.Open(filepath.Join(dir, LabelFile))
+		name := filepath.Join(dir, LabelFile)
+		f, err := os.Open(name)
 		if err == nil {
 			defer f.Close()
-			return ReadLabels(dir, f)
+			return ReadLabels(name, f)
 		}
 		dir = filepath.Dir(dir)
 	}
@@ -75,32 +90,92 @@ func LabelsFS(fsys fs.FS) (*Labels, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return ReadLabels("", f)
+	return readLabels("", LabelFile, f)
 }
 
-// ReadLabels reads labels; dir is the folder that they count from.
-func ReadLabels(dir string, r io.Reader) (*Labels, error) {
+// ReadLabels reads a file of labels; name is its path, from whose folder the runs' files count. An error names the line, and
+// wraps ErrLabel if it is none, or ErrLimit.
+func ReadLabels(name string, r io.Reader) (*Labels, error) {
+	dir, err := filepath.Abs(filepath.Dir(name))
+	if err != nil {
+		return nil, err
+	}
+	return readLabels(dir, name, r)
+}
+
+func readLabels(dir, name string, r io.Reader) (*Labels, error) {
 	l := &Labels{dir: dir, of: map[[2]string]*Label{}}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
-	for n := 1; lines.Scan(); n++ {
-		if len(lines.Bytes()) == 0 {
+	n := 1
+	for ; lines.Scan(); n++ {
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
 			continue
 		}
-		var one Label
-		if err := json.Unmarshal(lines.Bytes(), &one); err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", filepath.Join(dir, LabelFile), n, err)
-		}
+		at := fmt.Sprintf("%s:%d", name, n)
 		if n > MaxLabels {
-			return nil, fmt.Errorf("%s: %w: at most %d lines", filepath.Join(dir, LabelFile), ErrLimit, MaxLabels)
+			return nil, fmt.Errorf("%s: %w: at most %d lines", at, ErrLimit, MaxLabels)
 		}
-		l.of[[2]string{filepath.ToSlash(one.File), one.Run}] = &one
+		one, err := parseLabel(lines.Bytes())
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", at, err)
+		}
+		of := [2]string{filepath.ToSlash(one.File), one.Run}
+		if old := l.of[of]; old != nil {
+			return nil, fmt.Errorf("%s: %w: the run is labelled in %s already", at, ErrLabel, old.At)
+		}
+		one.At, one.Path = at, filepath.Join(dir, filepath.FromSlash(one.File))
+		l.of[of], l.all = one, append(l.all, one)
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, LabelFile), err)
+		return nil, fmt.Errorf("%s:%d: %w", name, n, err)
 	}
 	return l, nil
 }
+
+// parseLabel reads one line. Members that it does not know are the writer's own.
+func parseLabel(line []byte) (*Label, error) {
+	one := &Label{Calls: -1, Writes: -1}
+	if err := json.Unmarshal(line, one); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLabel, err)
+	}
+	var has struct {
+		Repeats []map[string]json.RawMessage `json:"repeats"`
+	}
+	_ = json.Unmarshal(line, &has) // it is a label
+	switch {
+	case one.File == "" || one.Run == "":
+		return nil, fmt.Errorf("%w: it names no file, or no run", ErrLabel)
+	case has.Repeats == nil:
+		var members map[string]json.RawMessage
+		_ = json.Unmarshal(line, &members)
+		for _, name := range slices.Sorted(maps.Keys(members)) {
+			if members[name][0] == '[' {
+				return nil, fmt.Errorf("%w: it has no repeats, but a list named %s", ErrLabel, clip(name, 100))
+			}
+		}
+	}
+	for i, r := range one.Repeats {
+		for _, name := range []string{"first_call", "second_call", "hand_label"} {
+			if _, ok := has.Repeats[i][name]; !ok {
+				return nil, fmt.Errorf("%w: repeat %d has no %s", ErrLabel, i+1, name)
+			}
+		}
+		if r.First < 0 || r.First >= r.Second {
+			return nil, fmt.Errorf("%w: repeat %d: its second_call, %d, does not come after its first_call, %d", ErrLabel, i+1, r.Second, r.First)
+		}
+		if !slices.Contains(verdicts, r.Verdict) && !strings.HasPrefix(r.Verdict, Attacker) {
+			return nil, fmt.Errorf("%w: repeat %d: there is no hand_label %q; there are null, %s and those that begin with %s",
+				ErrLabel, i+1, clip(r.Verdict, 100), strings.Join(verdicts[1:], ", "), Attacker)
+		}
+	}
+	return one, nil
+}
+
+var verdicts = []string{"", MustRunAgain, UnwantedEffect, UnwantedRefused, NoOp, Ambiguous}
+
+// All yields the labels in the order of their lines.
+func (l *Labels) All() iter.Seq[*Label] { return slices.Values(l.all) }
 
 // Of returns the label of a run; nil: it has none. A file with one run may be labelled under any name for it.
 func (l *Labels) Of(r *Run) *Label {

@@ -27,6 +27,9 @@ func (c *Config) Resolve(server, tool string, annotations json.RawMessage) (regi
 	return effect, source, d.policy
 }
 
+// Ruled tells whether the file has a rule for a tool, by its name or by a pattern.
+func (c *Config) Ruled(server, tool string) bool { return len(c.matching(server, tool)) > 0 }
+
 // settings are the policy keys that hold for a tool.
 func (c *Config) settings(server, tool string) map[string]setting {
 	out := map[string]setting{}

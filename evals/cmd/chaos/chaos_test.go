@@ -43,7 +43,10 @@ func TestUsage(t *testing.T) {
 	}{
 		{[]string{"--faults", "nonsense"}, "answer-lost"},
 		{[]string{"--arms", "nonsense"}, "no-guard"},
-		{[]string{"--seed", "x"}, "seed"},
+		{[]string{"--seed", "x"}, `--seed: "x" is not a whole number`},
+		{[]string{"--seed", "-1"}, `--seed: "-1" is not a whole number`},
+		{[]string{"--server", "/nonexistent"}, `--server: "/nonexistent" is no program`},
+		{[]string{"--server", " "}, "--server: it names no command"},
 		{[]string{"--runs", filepath.Join(t.TempDir(), "nowhere")}, "nowhere"},
 		{[]string{"--policy", filepath.Join(t.TempDir(), "nowhere.yaml")}, "nowhere.yaml"},
 		{[]string{"--labels", "x"}, "--runs"},
@@ -74,8 +77,12 @@ func TestRunsByPath(t *testing.T) {
 	if table.Runs != 1 || table.Skipped != 1 || table.Labels != 1 || table.Cell("answer-lost", "policy").Needed != 1 {
 		t.Errorf("%d runs, %d skipped, %d labelled", table.Runs, table.Skipped, table.Labels)
 	}
-	code, _, stderr := chaos(t, "--runs", filepath.Join(dir, "bad.json"))
-	if code != 1 || !strings.Contains(stderr, "bad.json") {
+	worse := filepath.Join(t.TempDir(), "worse.json")
+	if err := os.WriteFile(worse, []byte(`7`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr := chaos(t, "--runs", filepath.Join(dir, "bad.json"), worse)
+	if code != 1 || !strings.Contains(stderr, "bad.json: ") || !strings.Contains(stderr, worse) || strings.Count(stderr, "\n") != 3 {
 		t.Errorf("nothing to play: exit %d, %q", code, stderr)
 	}
 }

@@ -76,7 +76,7 @@ func command(stdout, stderr io.Writer) *cobra.Command {
 	f.StringVar(&p.faults, "faults", "", "which rows: a `list` of names (else all)")
 	f.StringVar(&p.arms, "arms", "", "which columns: a `list` of names (else all)")
 	f.StringVar(&p.policy, "policy", "", "a toolguard.yaml whose policies the arms with a policy have (else one derived for each tool)")
-	f.Uint64Var(&p.seed, "seed", 1, "what the choice of the writes that are hit starts from")
+	f.StringVar(&p.seed, "seed", "1", "a `number`: what the choice of the writes that are hit starts from")
 	f.BoolVar(&p.process, "process", false, "play on real processes, in real time: mcp-server is a child, and is killed by SIGKILL")
 	f.StringVar(&p.server, "server", "", "a `command` that starts an MCP server of yours on stdio, to stand behind mcp-server in place of the built-in downstream (with --process)")
 	f.StringVar(&p.out, "out", "", "write report.json and index.html to this `folder`")

@@ -15,8 +15,8 @@ var pageText string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"whole": whole, "share": share, "harm": harm, "anchor": anchor, "seconds": func(s float64) string { return fmt.Sprintf("%.1f s", s) },
-	"latency": latency,
-	"arms":    func() []evals.Arm { return evals.Arms }, "kind": kind, "printable": evals.Printable,
+	"latency": latency, "count": count,
+	"arms": func() []evals.Arm { return evals.Arms }, "kind": kind, "printable": evals.Printable,
 }).Parse(pageText))
 
 // page writes the report as one page that needs nothing else. Everything in it is escaped: runs hold other people's text.

@@ -12,7 +12,7 @@ import (
 )
 
 // loadPolicy reads what a toolguard.yaml says of tools, and which facts its context declares. Runs seldom say which server a
-// tool is of: then the policy is that of the first server which has one for a tool of that name, else of the first server.
+// tool is of: then the policy is that of the first server which has a rule for a tool of that name, else of the first server.
 func loadPolicy(path string) (*evals.Policy, error) {
 	cfg, err := config.Load(path, os.LookupEnv)
 	if err != nil {
@@ -37,13 +37,13 @@ func loadPolicy(path string) (*evals.Policy, error) {
 	p.Of = func(server, tool string) evals.Declared {
 		resolve := func(server string) evals.Declared {
 			effect, source, policy := cfg.Resolve(server, tool, nil)
-			return evals.Declared{Server: server, Effect: effect, Source: source, Policy: policy}
+			return evals.Declared{Server: server, Ruled: cfg.Ruled(server, tool), Effect: effect, Source: source, Policy: policy}
 		}
 		if slices.Contains(p.Servers, server) {
 			return resolve(server)
 		}
 		for _, name := range p.Servers {
-			if d := resolve(name); d.Source == "declared" || d.Policy.OncePer != nil {
+			if d := resolve(name); d.Ruled {
 				return d
 			}
 		}

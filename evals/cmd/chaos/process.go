@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,8 +20,14 @@ func (p *program) processes(o *evals.Options) error {
 		return err
 	}
 	o.Process = &evals.Process{Server: strings.Fields(p.server), Front: []string{self, frontCommand}}
-	if !o.Process.Behind() {
+	if p.server == "" {
 		return nil
+	}
+	if !o.Process.Behind() {
+		return errors.New("--server: it names no command")
+	}
+	if _, err := exec.LookPath(o.Process.Server[0]); err != nil {
+		return fmt.Errorf("--server: %q is no program that can be started", o.Process.Server[0])
 	}
 	played, left := apart(o.Arms, o.Policy)
 	switch {

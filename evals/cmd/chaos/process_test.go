@@ -19,6 +19,7 @@ import (
 const (
 	bankCommand   = "bank-that-honours-keys"
 	carelessBank  = "bank-that-honours-nothing"
+	oldBank       = "bank-that-paid-before"
 	bankThatIsBad = "no-bank-at-all"
 
 	programCommand = "the-program" // the first: chaos itself, with what follows
@@ -36,6 +37,8 @@ func TestMain(m *testing.M) {
 		os.Exit(bank(true))
 	case carelessBank:
 		os.Exit(bank(false))
+	case oldBank:
+		os.Exit(bank(false, ""))
 	case bankThatIsBad:
 		fmt.Fprintln(os.Stderr, "the bank has no licence")
 		os.Exit(3)
@@ -44,11 +47,10 @@ func TestMain(m *testing.M) {
 }
 
 // bank is a user's own MCP server on stdio: send_money takes a key as its argument reference, and find_payment finds a payment
-// by it.
-func bank(honours bool) int {
+// by it. It may have paid before, under some references.
+func bank(honours bool, paid ...string) int {
 	const tools = `{"tools":[{"name":"send_money","inputSchema":{"type":"object","properties":{"recipient":{"type":"string"},"amount":{},"reference":{"type":"string"}}}},
 		{"name":"find_payment","annotations":{"readOnlyHint":true},"inputSchema":{"type":"object","properties":{"reference":{"type":"string"}}}}]}`
-	paid := []string{}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		var m struct {
@@ -240,5 +242,35 @@ func TestServerArms(t *testing.T) {
 	code, _, stderr = chaos(t, "--runs", rent, "--server", bank, "--faults", "none", "--policy", policyFile(t, other))
 	if code != 1 || !strings.Contains(stderr, "get_balance, which the server does not have") {
 		t.Errorf("exit %d, %s", code, stderr)
+	}
+}
+
+// TestNothingCanBeFound: a lookup without the key, at a server that has paid before, proves nothing. The replay ends all the same,
+// soon after the agent gave up; the write is with a person, and meanwhile it is said that something is waited for.
+func TestNothingCanBeFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and starts programs, and takes a minute")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := strings.NewReplacer(`{reference: "{{key}}"}`, `{reference: ""}`, "timeout: 30s", "timeout: 20s", "settle: 60s", "settle: 40s").Replace(bankPolicy)
+	once := strings.NewReplacer("pay_invoice", "send_money", "invoice_id", "recipient").Replace(payOnce)
+	out := t.TempDir()
+	code, stdout, stderr := chaos(t, "--out", out, "--runs", runFile(t, once), "--policy", policyFile(t, policy), "--faults", "downstream-dies", "--arms", "policy+lookup", "--server", self+" "+oldBank, "--json")
+	var table evals.Table
+	if err := json.Unmarshal([]byte(stdout), &table); code != 0 || err != nil {
+		t.Fatalf("exit %d, %v: %s", code, err, stderr)
+	}
+	if c := table.Cell("downstream-dies", "policy+lookup"); c.ToPerson == 0 || c.Duplicated+c.Missing+c.Held > 0 {
+		t.Errorf("%+v", c.Tally)
+	}
+	if !strings.Contains(stderr, "0 runs played (0 replays, 1 for each run); nothing has ended for 15 s\n") {
+		t.Errorf("nothing is said meanwhile: %s", stderr)
+	}
+	page, err := os.ReadFile(filepath.Join(out, "index.html"))
+	if err != nil || !strings.Contains(string(page), "is not waited for any longer") {
+		t.Errorf("it was waited for to the end (%v)", err)
 	}
 }

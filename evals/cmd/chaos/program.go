@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,7 +27,7 @@ type program struct {
 	faults string
 	arms   string
 	policy string
-	seed   uint64
+	seed   string
 	out    string
 	json   bool
 
@@ -38,11 +40,11 @@ func (p *program) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	runs, labels, err := p.source()
+	runs, known, err := p.source()
 	if err != nil {
 		return err
 	}
-	o.Labels = labels
+	o.Labels = known.of
 	if o.Process != nil {
 		end, err := build(ctx, o.Process)
 		if err != nil {
@@ -61,29 +63,32 @@ func (p *program) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.skipped(table)
+	p.doubts(table, known)
 	if table.Runs == 0 {
-		return fmt.Errorf("there is no run that writes anything: %d write nothing, %d could not be read%s", table.Idle, table.Skipped, first(table.Why))
+		return fmt.Errorf("there is no run that writes anything: %d write nothing, %d could not be read", table.Idle, table.Skipped)
 	}
 	if p.out != "" {
 		if err := p.write(table); err != nil {
 			return err
 		}
 	}
-	p.skipped(table)
 	if p.json {
 		return encode(p.stdout, table)
 	}
 	printTable(p.stdout, table)
-	fmt.Fprintf(p.stderr, "\n%d runs in %s\n", table.Runs, time.Since(began).Round(100*time.Millisecond))
+	fmt.Fprintf(p.stderr, "\n%s in %s\n", count(table.Runs, "run"), time.Since(began).Round(100*time.Millisecond))
 	if p.out != "" {
 		fmt.Fprintf(p.stderr, "%s shows each cell's worst run\n", filepath.Join(p.out, "index.html"))
 	}
 	return nil
 }
 
+// most is how many of a kind are named.
+const most = 20
+
 // skipped names the runs that could not be read.
 func (p *program) skipped(table *evals.Table) {
-	const most = 20
 	for _, why := range table.Why[:min(most, len(table.Why))] {
 		fmt.Fprintf(p.stderr, "skipped: %s\n", evals.Printable(why))
 	}
@@ -92,11 +97,25 @@ func (p *program) skipped(table *evals.Table) {
 	}
 }
 
-func first(why []string) string {
-	if len(why) == 0 {
-		return ""
+// doubts says what of the labels and of the policy does not fit the runs.
+func (p *program) doubts(table *evals.Table, known *labels) {
+	for _, doubt := range table.Doubts[:min(most, len(table.Doubts))] {
+		fmt.Fprintf(p.stderr, "labels: %s\n", evals.Printable(doubt))
 	}
-	return " (the first: " + evals.Printable(why[0]) + ")"
+	if table.Doubted > most {
+		fmt.Fprintf(p.stderr, "labels: %d more do not fit their runs; the report names the first %d\n", table.Doubted-most, len(table.Doubts))
+	}
+	unmatched := known.unmatched()
+	for _, l := range unmatched[:min(most, len(unmatched))] {
+		fmt.Fprintf(p.stderr, "labels: %s: there is no run %s in %s that was read\n", evals.Printable(l.At), evals.Printable(l.Run), evals.Printable(l.File))
+	}
+	if len(unmatched) > 0 {
+		fmt.Fprintf(p.stderr, "labels: %s matched no run\n", count(len(unmatched), "label"))
+	}
+	if len(table.Unruled) > 0 {
+		fmt.Fprintf(p.stderr, "policy: %s has a rule for %d of the %s that these runs write with, and only its defaults for %s\n",
+			p.policy, table.Ruled, count(table.Ruled+len(table.Unruled), "tool"), evals.Printable(strings.Join(table.Unruled[:min(most, len(table.Unruled))], ", ")))
+	}
 }
 
 func (p *program) options() (o evals.Options, err error) {
@@ -111,7 +130,9 @@ func (p *program) options() (o evals.Options, err error) {
 			return o, wrong{err}
 		}
 	}
-	o.Seed = p.seed
+	if o.Seed, err = strconv.ParseUint(p.seed, 10, 64); err != nil {
+		return o, wrong{fmt.Errorf("--seed: %q is not a whole number from 0 to %d", p.seed, uint64(math.MaxUint64))}
+	}
 	if p.process || p.server != "" {
 		if err := p.processes(&o); err != nil {
 			return o, wrong{err}
@@ -123,15 +144,25 @@ func (p *program) options() (o evals.Options, err error) {
 
 // progress tells how far it is: on a terminal on one line that changes, else on a line now and then, and only where it takes long.
 func (p *program) progress(each int) func(runs, episodes int) {
-	last, every, line := time.Now(), 15*time.Second, "%d runs played (%d replays, %d for each run)\n"
+	last, every, begin, end := time.Now(), 15*time.Second, "", "\n"
 	if terminal(p.stderr) {
-		every, line = 100*time.Millisecond, "\r%d runs played (%d replays, %d for each run)"
+		every, begin, end = 100*time.Millisecond, "\r", "\033[K"
 	}
+	done, since := 0, time.Now()
 	return func(runs, episodes int) {
-		if now := time.Now(); now.Sub(last) > every {
-			last = now
-			fmt.Fprintf(p.stderr, line, runs, episodes, each)
+		now := time.Now()
+		if episodes > done {
+			done, since = episodes, now
 		}
+		if now.Sub(last) <= every {
+			return
+		}
+		last = now
+		fmt.Fprintf(p.stderr, "%s%s played (%s, %d for each run)", begin, count(runs, "run"), count(episodes, "replay"), each)
+		if still := now.Sub(since); still > every && still > 5*time.Second {
+			fmt.Fprintf(p.stderr, "; nothing has ended for %d s", int(still.Seconds()))
+		}
+		fmt.Fprint(p.stderr, end)
 	}
 }
 
@@ -153,52 +184,25 @@ func terminal(w io.Writer) bool {
 }
 
 // source is where the runs come from, and what is known of them.
-func (p *program) source() (iter.Seq2[*recorded.Run, error], func(*recorded.Run) *recorded.Label, error) {
+func (p *program) source() (iter.Seq2[*recorded.Run, error], *labels, error) {
 	if len(p.runs) == 0 {
 		if p.labels != "" {
 			return nil, nil, wrong{errors.New("--labels without --runs: the built-in runs have their own")}
 		}
-		return evals.Builtin()
-	}
-	var known []*recorded.Labels
-	if p.labels != "" {
-		f, err := os.Open(p.labels)
-		if err != nil {
-			return nil, nil, wrong{err}
-		}
-		defer f.Close()
-		dir, err := filepath.Abs(filepath.Dir(p.labels))
-		if err != nil {
-			return nil, nil, err
-		}
-		l, err := recorded.ReadLabels(dir, f)
-		if err != nil {
-			return nil, nil, wrong{err}
-		}
-		known = append(known, l)
+		runs, of, err := evals.Builtin()
+		return runs, &labels{builtin: of}, err
 	}
 	paths := paths(p.runs)
 	for _, path := range paths {
 		if _, err := os.Stat(path); err != nil {
 			return nil, nil, wrong{fmt.Errorf("--runs: %w", err)}
 		}
-		if p.labels != "" {
-			continue
-		}
-		l, err := recorded.FindLabels(path)
-		if err != nil {
-			return nil, nil, wrong{err}
-		}
-		known = append(known, l)
 	}
-	return recorded.Files(paths...), func(r *recorded.Run) *recorded.Label {
-		for _, l := range known {
-			if label := l.Of(r); label != nil {
-				return label
-			}
-		}
-		return nil
-	}, nil
+	known, err := readLabels(p.labels, paths)
+	if err != nil {
+		return nil, nil, wrong{err}
+	}
+	return recorded.Files(paths...), known, nil
 }
 
 // paths takes lists apart, but for those that are a path with a comma in it.

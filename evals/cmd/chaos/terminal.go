@@ -16,7 +16,7 @@ func printTable(w io.Writer, t *evals.Table) {
 		fmt.Fprintf(w, ", %d labelled", t.Labels)
 	}
 	if t.Idle > 0 {
-		fmt.Fprintf(w, "; %d more have nothing to write here", t.Idle)
+		fmt.Fprintf(w, "; %d more with nothing to write here", t.Idle)
 	}
 	if t.Skipped > 0 {
 		fmt.Fprintf(w, "; %d could not be read", t.Skipped)
