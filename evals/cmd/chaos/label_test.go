@@ -108,6 +108,11 @@ func TestWrongLabels(t *testing.T) {
 	if c := report(t, "--runs", dir, "--labels", file, "--faults", "none").Cell("none", "policy"); c.Needed != 0 || c.Intended != 2 {
 		t.Errorf("a repeat of a read is used: %+v", c.Tally)
 	}
+	out := t.TempDir()
+	_, _, stderr := chaos(t, "--runs", dir, "--labels", file, "--faults", "none", "--arms", "policy", "--out", out)
+	if page, err := os.ReadFile(filepath.Join(out, "index.html")); err != nil || !strings.Contains(string(page), "call 0, get_rent, only reads") {
+		t.Errorf("the page does not say so: %v, %s", err, stderr)
+	}
 }
 
 // TestLabelsElsewhere: labels of the folder above are not missed where only some of its runs are played.
@@ -137,8 +142,8 @@ func TestPolicyWithoutRule(t *testing.T) {
 
 // TestNoMinusNought: latencies that are next to nothing are not less.
 func TestNoMinusNought(t *testing.T) {
-	_, stdout, _ := chaos(t, "--runs", runFile(t, payOnce), "--json")
-	if strings.Contains(stdout, ": -0,") || strings.Contains(stdout, ": -0\n") {
+	code, stdout, _ := chaos(t, "--runs", filepath.Join("..", "..", "builtin", "bill.agentdojo.json"), "--seed", "2", "--json")
+	if code != 0 || strings.Contains(stdout, ": -0,") || strings.Contains(stdout, ": -0\n") {
 		t.Error("the report has -0")
 	}
 }
