@@ -80,7 +80,7 @@ func newProcesses(ctx context.Context, o *Options, a *Arm, f *Fault, w *World, e
 		return nil, err
 	}
 	for i := range f.processes() {
-		if p.now[i], err = p.begin(); err != nil {
+		if err = p.begin(i); err != nil {
 			return nil, err
 		}
 	}
@@ -99,15 +99,16 @@ func (p *processes) lose(more func()) func() {
 
 func (p *processes) config() string { return filepath.Join(p.dir, "toolguard.yaml") }
 
-func (p *processes) begin() (*child, error) {
+// begin starts the program in the i-th place.
+func (p *processes) begin(i int) error {
 	c, err := p.options.Process.start(p.ctx, []string{p.options.Process.Program, "serve", "--http", "127.0.0.1:0", "--config", p.config(), "--data", filepath.Join(p.dir, "ledger")})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.all = append(p.all, c)
-	return c, nil
+	p.now[i], p.all = c, append(p.all, c)
+	return nil
 }
 
 func (p *processes) do(q *question) said {
@@ -174,16 +175,7 @@ func (p *processes) die() {
 	}
 }
 
-func (p *processes) restart() error {
-	c, err := p.begin()
-	if err != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.now[0] = c
-	return nil
-}
+func (p *processes) restart() error { return p.begin(0) }
 
 // operations asks the program for all operations.
 func (p *processes) operations() ([]*toolguard.Operation, error) {
