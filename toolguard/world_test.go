@@ -29,6 +29,7 @@ type world struct {
 	specs []registry.Tool
 	seal  *toolguard.Seal // keeps secret arguments; nil: no tool has some
 	log   strings.Builder
+	lines slog.Handler // into log: one for all guards, so that the dead and the living do not write at once
 
 	mu       sync.Mutex
 	effects  []string // "tool arguments" of every effect the downstream had
@@ -91,7 +92,10 @@ func (s *seam) Commit(ctx context.Context, wr *toolguard.Write) error {
 func (w *world) open() {
 	w.t.Helper()
 	w.seam = &seam{Store: w.store}
-	g, err := toolguard.Open(context.Background(), w.seam, &toolguard.Options{Alive: w.alive, Seal: w.seal, Log: slog.New(slog.NewTextHandler(&w.log, nil))})
+	if w.lines == nil {
+		w.lines = slog.NewTextHandler(&w.log, nil)
+	}
+	g, err := toolguard.Open(context.Background(), w.seam, &toolguard.Options{Alive: w.alive, Seal: w.seal, Log: slog.New(w.lines)})
 	if err != nil {
 		w.t.Fatal(err)
 	}
