@@ -9,7 +9,7 @@ import (
 )
 
 // recent keeps operations as they were last published or read, so that reading them again needs neither Badger nor
-// JSON. It forgets a whole generation at a time, the one that was used least lately.
+// the codec. It forgets a whole generation at a time, the one that was used least lately.
 type recent struct {
 	mu       sync.Mutex
 	now, old map[string]*known // by operation key

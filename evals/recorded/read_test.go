@@ -247,3 +247,27 @@ func TestConstantMemory(t *testing.T) {
 		t.Errorf("%d runs, %d KB more on the heap", count, (most-before)>>10)
 	}
 }
+
+// Whoever stops at a run is not given those of the next path.
+func TestStoppingEarly(t *testing.T) {
+	var paths []string
+	for range 2 {
+		path := filepath.Join(t.TempDir(), "run.json")
+		if err := os.WriteFile(path, []byte(`{"messages":[{"role":"user","content":"x"}]}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	n := 0
+	for range recorded.Files(paths...) {
+		n++
+		break
+	}
+	for range recorded.FS(os.DirFS(filepath.Dir(paths[0]))) {
+		n++
+		break
+	}
+	if n != 2 {
+		t.Errorf("%d runs, want one of each", n)
+	}
+}

@@ -90,19 +90,27 @@ func Files(paths ...string) iter.Seq2[*Run, error] {
 				if err != nil {
 					return err
 				}
-				defer f.Close()
-				for r, err := range Read(path, f) {
-					if !yield(r, err) {
-						return fs.SkipAll
-					}
-				}
-				return nil
+				return readFile(path, f, yield)
 			})
-			if err != nil && !yield(nil, err) {
+			if errors.Is(err, errEnough) || err != nil && !yield(nil, err) {
 				return
 			}
 		}
 	}
+}
+
+// errEnough: whoever iterates has stopped, and must not be called again.
+var errEnough = errors.New("enough")
+
+// readFile yields the runs of one file, and closes it.
+func readFile(path string, f io.ReadCloser, yield func(*Run, error) bool) error {
+	defer f.Close()
+	for r, err := range Read(path, f) {
+		if !yield(r, err) {
+			return errEnough
+		}
+	}
+	return nil
 }
 
 // FS is Files for the files of a file system, such as an embedded one.
@@ -116,15 +124,9 @@ func FS(fsys fs.FS) iter.Seq2[*Run, error] {
 			if err != nil {
 				return err
 			}
-			defer f.Close()
-			for r, err := range Read(path, f) {
-				if !yield(r, err) {
-					return fs.SkipAll
-				}
-			}
-			return nil
+			return readFile(path, f, yield)
 		})
-		if err != nil {
+		if err != nil && !errors.Is(err, errEnough) {
 			yield(nil, err)
 		}
 	}
