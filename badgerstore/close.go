@@ -47,6 +47,7 @@ func (s *Store) Close() error {
 	s.gate.Unlock()
 
 	s.ended.Wait()
+	s.tail.close()
 	s.marker.end()
 	if err := s.home.changed(); err != nil {
 		s.lock.release()

@@ -171,6 +171,11 @@ func writeFile(dir, name, text string) (err error) {
 	if err := os.Rename(path+".new", path); err != nil {
 		return err
 	}
+	return syncFolder(dir)
+}
+
+// syncFolder brings to disk which files a folder has.
+func syncFolder(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

@@ -26,6 +26,7 @@ import (
 const (
 	tableSuffix = ".sst"
 	logSuffix   = ".mem"
+	valueSuffix = ".vlog"
 )
 
 // damaged says what is wrong with a ledger. The text is one line.

@@ -21,11 +21,11 @@ const (
 
 func badgerOptions(dir string, memTable int64, log *slog.Logger) badger.Options {
 	return badger.DefaultOptions(dir).
-		WithSyncWrites(true).
+		WithSyncWrites(badgerSyncs).
 		WithDetectConflicts(false). // the committer is the only writer and compares revisions itself
 		WithNumVersionsToKeep(1).
 		WithValueThreshold(valueThreshold).
-		WithValueLogFileSize(2 * valueThreshold). // stays empty, but is mapped and synced
+		WithValueLogFileSize(2 * valueThreshold). // stays empty, but is mapped
 		WithMemTableSize(memTable).
 		WithNumMemtables(memTables).
 		WithNumCompactors(2).

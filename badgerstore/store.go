@@ -47,6 +47,7 @@ type Store struct {
 	dir  string
 	lock *lock
 	db   *badger.DB
+	tail *tail
 	room *room
 	log  *slog.Logger
 	fail func(Stage) error
@@ -113,10 +114,16 @@ func open(dir string, o *Options, memTable int64) (_ *Store, err error) {
 	if err := inspect(dir, kept.mark); err != nil {
 		return nil, err
 	}
+	if err := removeEmptyLogs(filepath.Join(dir, dataFolder)); err != nil {
+		return nil, fmt.Errorf("ledger: %w", err)
+	}
 	if s.db, err = badger.OpenManaged(badgerOptions(filepath.Join(dir, dataFolder), kept.memTable, log)); err != nil {
 		return nil, fmt.Errorf("ledger %s: %w", dir, oneLine{err})
 	}
 	s.room.watch(s.db)
+	if s.tail, err = newTail(filepath.Join(dir, dataFolder)); err != nil {
+		return nil, errors.Join(fmt.Errorf("ledger: %w", err), s.db.Close())
+	}
 	if err := s.begin(kept); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}

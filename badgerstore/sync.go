@@ -15,7 +15,9 @@ func (s *Store) write(g *group) {
 	if len(g.entries) > 0 {
 		txn, failed := s.transaction(g)
 		if err = failed; err == nil {
-			err = txn.CommitAt(g.seq, nil)
+			if err = txn.CommitAt(g.seq, nil); err == nil {
+				err = s.tail.sync()
+			}
 		}
 	}
 	err = s.written(g, err)

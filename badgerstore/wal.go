@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"io/fs"
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"github.com/dgraph-io/ristretto/v2/z"
@@ -35,6 +37,28 @@ var (
 	walSum    = crc32.MakeTable(crc32.Castagnoli)
 	prefixes  = []byte{prefixRecord, prefixIntent, prefixRepeat, prefixLane, prefixCall, prefixBody, prefixBundle, prefixDocument, prefixSheet, prefixQueue, prefixHistory, prefixJournal, prefixChain, prefixToken, prefixSequence}
 )
+
+// removeEmptyLogs removes logs, of memory tables and of values, that are there and were never written, as a loss of power
+// can leave them: Badger makes an error of them.
+func removeEmptyLogs(data string) error {
+	for _, suffix := range []string{logSuffix, valueSuffix} {
+		logs, err := fs.Glob(os.DirFS(data), "*"+suffix)
+		if err != nil {
+			return err
+		}
+		for _, name := range logs {
+			path := filepath.Join(data, name)
+			info, err := os.Stat(path)
+			if err == nil && info.Size() == 0 {
+				err = os.Remove(path)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
 
 // walRecord is what matters of a record.
 type walRecord struct {

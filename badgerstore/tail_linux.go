@@ -1,0 +1,83 @@
+package badgerstore
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// badgerSyncs has Badger sync each commit. On Linux the store does, which halves the time: Badger syncs its value log as
+// well, which is always empty here, and what that costs is a flush of the disk's own cache.
+const badgerSyncs = false
+
+// tail is the log that holds Badger's last commit: the one with the highest number. Badger begins another one, with the
+// next number, when a commit finds its memory table full, and writes the whole commit to it. It writes through a shared
+// memory map, which a sync of the file covers (fsync(2), msync(2)). Only the committer uses a tail.
+type tail struct {
+	dir    string
+	number int
+	file   *os.File // nil until the first sync
+}
+
+// newTail returns the tail of Badger's folder, once Badger is open.
+func newTail(dir string) (*tail, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	last := 0
+	for _, e := range entries {
+		if digits, ok := strings.CutSuffix(e.Name(), logSuffix); ok {
+			if n, err := strconv.Atoi(digits); err == nil {
+				last = max(last, n)
+			}
+		}
+	}
+	if last == 0 {
+		return nil, fmt.Errorf("%s has no log", dir)
+	}
+	return &tail{dir: dir, number: last - 1}, nil
+}
+
+// sync brings to disk what Badger committed last.
+func (t *tail) sync() error {
+	begun, err := t.follow()
+	if err != nil {
+		return err
+	}
+	if begun {
+		return errors.Join(t.file.Sync(), syncFolder(t.dir))
+	}
+	for {
+		if err := syscall.Fdatasync(int(t.file.Fd())); err != syscall.EINTR {
+			return os.NewSyscallError("fdatasync", err)
+		}
+	}
+}
+
+// follow goes on to a log that was begun since.
+func (t *tail) follow() (begun bool, err error) {
+	for {
+		path := filepath.Join(t.dir, fmt.Sprintf("%05d%s", t.number+1, logSuffix))
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			return begun, nil
+		}
+		file, err := os.Open(path)
+		if err != nil {
+			return false, err
+		}
+		t.close()
+		t.file, t.number, begun = file, t.number+1, true
+	}
+}
+
+func (t *tail) close() {
+	if t.file != nil {
+		t.file.Close() // nothing is written through it
+	}
+}

@@ -1,0 +1,151 @@
+package badgerstore
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"toolguard.dev/toolguard"
+)
+
+// dirty returns how many KB of the maps of files that end in suffix, under dir, the kernel has not written back yet.
+func dirty(t *testing.T, dir, suffix string) (files, kb int) {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Skipf("the kernel does not show the maps of a process: %v", err)
+	}
+	ours := false
+	for lines := bufio.NewScanner(bytes.NewReader(maps)); lines.Scan(); {
+		f := strings.Fields(lines.Text())
+		switch {
+		case len(f) >= 5 && strings.Contains(f[0], "-"):
+			if ours = strings.HasPrefix(f[len(f)-1], dir) && strings.HasSuffix(f[len(f)-1], suffix); ours {
+				files++
+			}
+		case ours && (f[0] == "Shared_Dirty:" || f[0] == "Private_Dirty:"):
+			n, err := strconv.Atoi(f[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			kb += n
+		}
+	}
+	return files, kb
+}
+
+// canTell skips the test where the kernel never says that a file's pages were written back: in memory, say.
+func canTell(t *testing.T, dir string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(dir, "page.map"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(1 << 12); err != nil {
+		t.Fatal(err)
+	}
+	b, err := syscall.Mmap(int(f.Fd()), 0, 1<<12, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Munmap(b)
+	b[0] = 1
+	_, before := dirty(t, dir, "page.map")
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if _, after := dirty(t, dir, "page.map"); before == 0 || after != 0 {
+		t.Skipf("this file system does not show what was written back: %d KB are dirty before a sync, %d after", before, after)
+	}
+}
+
+// A process that is killed loses nothing that it wrote to a memory map; a machine that loses its power does. So the
+// kernel is asked whether what was acknowledged is on disk, from one log of Badger's to the next and after opening anew.
+func TestWhatIsAcknowledgedIsSynced(t *testing.T) {
+	dir := t.TempDir()
+	canTell(t, dir)
+	ledger, ctx, n := filepath.Join(dir, "ledger"), context.Background(), 0
+	data, random := make([]byte, 900<<10), rand.NewChaCha8([32]byte{1}) // which cannot be packed
+	random.Read(data)
+	for range 2 {
+		s, err := open(ledger, nil, 16<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for first := s.tail.number; s.tail.number < first+3; n++ {
+			w := &toolguard.Write{Token: fmt.Sprint(n), Document: fmt.Sprint("document ", n), Data: data[:(1+n%4*299)<<10]}
+			if err := s.Commit(ctx, w); err != nil {
+				t.Fatal(err)
+			}
+			if logs, kb := dirty(t, ledger, logSuffix); logs == 0 || kb != 0 {
+				t.Fatalf("after write %d, %d KB of %d logs are not on disk", n, kb, logs)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Nothing is in Badger's value log, which nobody syncs: a ledger is whole with whatever a loss of power leaves of it.
+func TestValueLogIsNotNeeded(t *testing.T) {
+	s, err := Open(filepath.Join(t.TempDir(), "ledger"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	data, random := make([]byte, MaxBody), rand.NewChaCha8([32]byte{1})
+	random.Read(data)
+	ctx := context.Background()
+	for i, size := range []int{0, 1, maxValue / 2, maxValue, maxValue + 1, MaxBody} {
+		if err := s.Commit(ctx, &toolguard.Write{Token: fmt.Sprint(i), Document: fmt.Sprint(i), Data: data[:size]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const log = "badger/000001.vlog"
+	for name, lose := range map[string]func(path string) error{
+		"as it is": func(string) error { return nil },
+		"zeros": func(path string) error {
+			return errors.Join(os.Truncate(path, 0), os.Truncate(path, 2*2*valueThreshold))
+		},
+		"empty":   func(path string) error { return os.Truncate(path, 0) },
+		"missing": os.Remove,
+		"an empty log of the next memory table": func(path string) error {
+			return os.WriteFile(filepath.Join(filepath.Dir(path), "00002.mem"), nil, 0o600)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "ledger")
+			if err := os.CopyFS(dir, os.DirFS(s.dir)); err != nil {
+				t.Fatal(err)
+			}
+			if info, err := os.Stat(filepath.Join(dir, log)); err != nil || info.Size() != 2*2*valueThreshold {
+				t.Fatal(info, err)
+			}
+			if err := lose(filepath.Join(dir, log)); err != nil {
+				t.Fatal(err)
+			}
+			again, err := Open(dir, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer again.Close()
+			for i, size := range []int{0, 1, maxValue / 2, maxValue, maxValue + 1, MaxBody} {
+				got, _, err := again.Document(ctx, fmt.Sprint(i))
+				if err != nil || !bytes.Equal(got, data[:size]) {
+					t.Errorf("document of %d bytes: %d bytes, %v", size, len(got), err)
+				}
+			}
+		})
+	}
+}
