@@ -52,8 +52,7 @@ type change struct {
 	fence string
 	since uint64
 
-	events []toolguard.Event
-	sizes  []int // of the events' JSON, without what linking fills in
+	events []event
 
 	document    string
 	data        *blob
@@ -153,22 +152,18 @@ func (c *change) setEvents(events []toolguard.Event) error {
 	if len(events) == 0 {
 		return nil
 	}
-	c.events = slices.Clone(events)
-	c.sizes = make([]int, len(events))
+	c.events = make([]event, len(events))
 	size := 0
-	scratch := buffers.Get().(*[]byte)
-	defer buffers.Put(scratch)
-	for i := range c.events {
-		e := &c.events[i]
-		text, err := e.AppendJSON((*scratch)[:0])
+	for i := range events {
+		p, err := events[i].Prepare()
 		if err != nil {
 			return err
 		}
-		*scratch, c.sizes[i] = text, len(text)
-		if size += len(text) + linkBytes; size > maxValue/2 {
+		c.events[i].PreparedEvent = p
+		if size += p.Size() + linkBytes; size > maxValue/2 {
 			return tooLarge("the events", size, maxValue/2)
 		}
-		c.size += chainBytes + len(e.Tenant) + entryBytes + len(e.Key)
+		c.size += chainBytes + len(p.Tenant) + entryBytes + len(p.Key)
 	}
 	c.size += size + entryBytes
 	return nil
@@ -180,7 +175,10 @@ func (c *change) stamp(w *toolguard.Write) {
 		w.Operation.Rev, w.Operation.Dispatched, w.Operation.Token = c.head.rev, c.head.dispatched, c.token
 	}
 	if !c.replayed {
-		copy(w.Events, c.events)
+		for i := range c.events {
+			e, to := &c.events[i], &w.Events[i]
+			to.Chain, to.ChainSeq, to.Prev, to.Hash, to.Seq = e.Tenant, e.place, e.prev, e.hash, e.seq
+		}
 	}
 }
 

@@ -176,10 +176,6 @@ func (k *committer) apply(c *change) error {
 	if err != nil || c.replayed {
 		return err
 	}
-	ends, err := link(c.events, k.chains)
-	if err != nil {
-		return err
-	}
 	lanes, err := k.dispatched(c)
 	if err != nil {
 		return err
@@ -188,13 +184,14 @@ func (k *committer) apply(c *change) error {
 	if err != nil {
 		return err
 	}
+	ends := link(c.events, k.chains)
 
 	// From here on nothing fails. An event has a sequence of its own, so that a reader can stop between any two; a
 	// write has that of its last event.
 	g, seq := k.group, k.seq+uint64(max(1, len(c.events)))
 	for i := range c.events {
-		c.events[i].Seq = k.seq + 1 + uint64(i)
-		g.journal.add(&c.events[i], c.sizes[i])
+		c.events[i].seq = k.seq + 1 + uint64(i)
+		g.journal.add(&c.events[i])
 	}
 	g.remember(c, &old)
 	if c.key != "" {

@@ -130,7 +130,7 @@ func (g *group) operation(c *change, old head, seq uint64) {
 // remember notes where the events of operations are: in the record of c's own, whose stored head is old, or under a key.
 func (g *group) remember(c *change, old *head) {
 	for i := range c.events {
-		key, seq := c.events[i].Key, c.events[i].Seq
+		key, seq := c.events[i].Key, c.events[i].seq
 		switch {
 		case key == "" || i > 0 && key == c.events[i-1].Key:
 		case key == c.key && len(old.history) < historyKept:
@@ -190,9 +190,18 @@ type grown struct {
 	end  chain
 }
 
+// event is an event on its way to the disk.
+type event struct {
+	*toolguard.PreparedEvent
+	seq uint64 // of the ledger
+
+	place      uint64 // in its chain
+	prev, hash string
+}
+
 // link places events behind the ends of their chains, and returns the new ends. The ends given
 // stay as they are.
-func link(events []toolguard.Event, ends map[string]chain) ([]grown, error) {
+func link(events []event, ends map[string]chain) []grown {
 	var all []grown
 	for i := range events {
 		e := &events[i]
@@ -202,10 +211,9 @@ func link(events []toolguard.Event, ends map[string]chain) ([]grown, error) {
 			all = append(all, grown{e.Tenant, ends[e.Tenant]})
 		}
 		end := &all[at].end
-		if err := e.Link(e.Tenant, end.seq+1, end.hash); err != nil {
-			return nil, err
-		}
-		*end = chain{e.ChainSeq, e.Hash}
+		e.place, e.prev = end.seq+1, end.hash
+		e.hash = e.Link(e.Tenant, e.place, e.prev)
+		*end = chain{e.place, e.hash}
 	}
-	return all, nil
+	return all
 }

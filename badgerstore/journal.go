@@ -37,16 +37,12 @@ func (j *journal) create(seq uint64, tenant, key string) {
 	j.created = appendName(appendName(binary.AppendUvarint(j.created, seq), tenant), key)
 }
 
-// add takes a linked event, and how large its JSON is without what linking filled in.
-func (j *journal) add(e *toolguard.Event, size int) {
-	j.seq = e.Seq
-	b := binary.AppendUvarint(binary.AppendUvarint(j.events, e.Seq), e.ChainSeq)
-	b = binary.AppendUvarint(appendHash(appendHash(b, e.Prev), e.Hash), uint64(size))
-	text, err := e.AppendJSON(b)
-	if err != nil || len(text) != len(b)+size {
-		panic(fmt.Sprintf("ledger: an event changed after it was prepared: %v", err))
-	}
-	j.events = text
+// add takes a linked event.
+func (j *journal) add(e *event) {
+	j.seq = e.seq
+	b := binary.AppendUvarint(binary.AppendUvarint(j.events, e.seq), e.place)
+	b = binary.AppendUvarint(appendHash(appendHash(b, e.prev), e.hash), uint64(e.Size()))
+	j.events = e.AppendJSON(b)
 }
 
 // entry returns what was collected as an entry of a group, and begins anew in the same memory.

@@ -5,9 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"toolguard.dev/keyderive"
 )
@@ -50,15 +48,6 @@ type Event struct {
 	Hash string `json:"hash"`
 
 	Seq uint64 `json:"-"` // the store's own sequence, for paging
-
-	prepared *prepared
-}
-
-// prepared is the canonical JSON of an event but for chain, seq, prev and hash. Each member has a comma in front.
-type prepared struct {
-	text     []byte
-	at       [3]int // where the members chain, prev and seq go
-	detailed []byte // the JSON of an event with a detail, whose numbers the canonical form spells anew
 }
 
 // EventType names what an event records.
@@ -82,129 +71,12 @@ const (
 // Link places the event in its chain, behind the event whose hash is prev, and computes its hash. The first
 // event of a chain has prev "" and seq 1. Stores call it, in the order in which they commit.
 func (e *Event) Link(chain string, seq uint64, prev string) error {
-	if err := e.Prepare(); err != nil {
+	p, err := e.Prepare()
+	if err != nil {
 		return err
 	}
-	e.Chain, e.ChainSeq, e.Prev = chain, seq, prev
-	p := e.prepared
-	var room [1024]byte
-	b := append(room[:0], p.text[:p.at[0]]...)
-	b = appendMember(b, "chain", chain)
-	b = append(b, p.text[p.at[0]:p.at[1]]...)
-	b = appendText(b, "prev", prev)
-	b = append(b, p.text[p.at[1]:p.at[2]]...)
-	b = strconv.AppendUint(append(b, `,"seq":`...), seq, 10)
-	b = append(append(b, p.text[p.at[2]:]...), '}')
-	b[0] = '{' // in the place of the first comma
-	sum := sha256.Sum256(b)
-	var digits [2 * sha256.Size]byte
-	hex.Encode(digits[:], sum[:])
-	e.Hash = string(digits[:])
+	e.Chain, e.ChainSeq, e.Prev, e.Hash = chain, seq, prev, p.Link(chain, seq, prev)
 	return nil
-}
-
-// AppendJSON appends the event's JSON without what [Event.Link] fills in (chain, seq, prev and hash): what a store
-// keeps beside these. It prepares the event, and cannot fail once it is prepared.
-func (e *Event) AppendJSON(b []byte) ([]byte, error) {
-	if err := e.Prepare(); err != nil {
-		return nil, err
-	}
-	if text := e.prepared.detailed; text != nil {
-		return append(b, text...), nil
-	}
-	b = append(append(b, '{'), e.prepared.text[1:]...)
-	return append(b, '}'), nil
-}
-
-// Prepare does the part of [Event.Link] that needs no order, so that a store can do it ahead. The event must not be
-// changed any more then, but by Link.
-func (e *Event) Prepare() error {
-	if e.prepared != nil {
-		return nil
-	}
-	var detail, detailed []byte
-	if len(e.Detail) > 0 {
-		text, err := json.Marshal(e.Detail)
-		if err == nil {
-			detail, err = keyderive.Canonical(text)
-		}
-		if err == nil {
-			c := *e
-			c.Chain, c.ChainSeq, c.Prev, c.Hash = "", 0, "", ""
-			detailed, err = json.Marshal(&c)
-		}
-		if err != nil {
-			return fmt.Errorf("event: %w", err)
-		}
-	}
-	// The members in the order of RFC 8785. A test holds this list against the struct.
-	b := make([]byte, 0, 768)
-	b = appendText(b, "actor", e.Actor)
-	b = appendText(b, "approval", e.Approval)
-	b = appendNumber(b, "attempt", e.Attempt)
-	b = appendText(b, "call_id", e.CallID)
-	first := len(b)
-	b = appendText(b, "client", e.Client)
-	b = appendRaw(b, "detail", detail)
-	b = appendText(b, "digest", e.Digest)
-	b = appendText(b, "downstream_id", e.DownstreamID)
-	b = appendText(b, "key", e.Key)
-	b = appendNumber(b, "occurrence", e.Occurrence)
-	b = appendText(b, "outcome", string(e.Outcome))
-	b = appendText(b, "policy", e.Policy)
-	second := len(b)
-	b = appendText(b, "reason", string(e.Reason))
-	b = appendText(b, "request", e.Request)
-	b = appendText(b, "reviewer", e.Reviewer)
-	b = appendText(b, "run", e.Run)
-	third := len(b)
-	b = appendText(b, "session", e.Session)
-	b = appendText(b, "source_event", e.SourceEvent)
-	b = appendText(b, "status", string(e.Status))
-	b = appendText(b, "step", e.Step)
-	b = appendText(b, "tenant", e.Tenant)
-	b, err := e.Time.AppendText(append(b, `,"time":"`...))
-	if err != nil {
-		return fmt.Errorf("event: %w", err)
-	}
-	b = append(b, '"')
-	b = appendText(b, "tool", e.Tool)
-	b = appendMember(b, "type", string(e.Type))
-	b = appendText(b, "workflow", e.Workflow)
-	e.prepared = &prepared{text: b, at: [3]int{first, second, third}, detailed: detailed}
-	return nil
-}
-
-// appendMember writes a member behind a comma.
-func appendMember(b []byte, name, value string) []byte {
-	b = append(append(append(b, `,"`...), name...), `":`...)
-	if !utf8.ValidString(value) {
-		quoted, _ := json.Marshal(value) // as it will be read back
-		canonical, _ := keyderive.Canonical(quoted)
-		return append(b, canonical...)
-	}
-	return keyderive.AppendString(b, value)
-}
-
-func appendText(b []byte, name, value string) []byte {
-	if value == "" {
-		return b
-	}
-	return appendMember(b, name, value)
-}
-
-func appendNumber(b []byte, name string, n int) []byte {
-	if n == 0 {
-		return b
-	}
-	return strconv.AppendInt(append(append(append(b, `,"`...), name...), `":`...), int64(n), 10)
-}
-
-func appendRaw(b []byte, name string, value []byte) []byte {
-	if len(value) == 0 {
-		return b
-	}
-	return append(append(append(append(b, `,"`...), name...), `":`...), value...)
 }
 
 // detail adds a member to Detail.
