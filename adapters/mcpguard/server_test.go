@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -158,6 +161,57 @@ func TestDeliveryInProcess(t *testing.T) {
 	if calls != 2 {
 		t.Errorf("%d calls", calls)
 	}
+}
+
+// In the stateless protocol all clients have the session "". Only a call on the same connection proves a delivery.
+func TestDeliveryWithoutSessions(t *testing.T) {
+	g, err := toolguard.Open(t.Context(), storetest.NewMemory(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return mcp.NewToolResultText("done"), nil
+	}
+	tools, err := mcpguard.Guard(g, &mcpguard.Options{Server: "books"}, named("pay", done), named("note", done))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := server.NewMCPServer("books", "1")
+	s.AddTools(tools...)
+	site := httptest.NewServer(server.NewStreamableHTTPServer(s))
+	t.Cleanup(site.Close)
+	dial := func() func(tool, arguments string) answer {
+		client := &http.Client{Transport: &http.Transport{}}
+		t.Cleanup(client.CloseIdleConnections)
+		return func(tool, arguments string) answer {
+			t.Helper()
+			message := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s,"_meta":{%s}}}`, tool, arguments, modernMeta)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, site.URL+"/mcp", strings.NewReader(message))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header = http.Header{
+				"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
+				"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {tool},
+			}
+			got, err := client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer got.Body.Close()
+			text, err := io.ReadAll(got.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return readAnswer(t, string(text))
+		}
+	}
+	one, two := dial(), dial()
+	one("pay", `{}`).is(t, "fresh")
+	two("note", `{}`).is(t, "fresh")
+	two("pay", `{}`).is(t, "replayed/done") // another connection proves nothing: this may be the first caller, after its connection broke
+	two("note", `{"x":"b"}`).is(t, "fresh")
+	two("pay", `{}`).is(t, "fresh") // delivered on its connection, and another write since: it is meant
 }
 
 func TestGuardRefuses(t *testing.T) {

@@ -19,13 +19,13 @@ func (d *door) typed(ctx context.Context, t *toolguard.Tool, s shape, req mcp.Ca
 	if err != nil {
 		return nil, err
 	}
-	session := server.ClientSessionFromContext(ctx)
-	if session != nil {
-		d.proofs.prove(session.SessionID())
+	from := lineOf(ctx)
+	if from != nil {
+		d.proofs.prove(from)
 	}
 	r := d.call(ctx, t, c)
-	if session != nil && ctx.Err() == nil {
-		d.proofs.expect(session.SessionID(), r.Delivered)
+	if from != nil && ctx.Err() == nil {
+		d.proofs.expect(from, r.Delivered)
 	}
 	return typedReply(render(r, s))
 }
