@@ -7,6 +7,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/mark3labs/mcp-go/mcp"
+
 	"toolguard.dev/toolguard"
 )
 
@@ -110,3 +112,11 @@ func Write(ctx context.Context, u *Upstream, method string, sending func() error
 
 // Traced is a request's _meta with the trace context of its headers.
 var Traced = traced
+
+// TypedRequest is an attempt as a handler of mcp-go's types gets it.
+var TypedRequest = typedRequest
+
+// TypedReply is a result in mcp-go's types.
+func TypedReply(result string) (*mcp.CallToolResult, error) {
+	return typedReply(reply{result: json.RawMessage(result)})
+}

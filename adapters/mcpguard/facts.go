@@ -91,12 +91,13 @@ func (s Sources) Check() error {
 // than the declared source; a _meta that cannot be read beyond doubt may say something else of every one of them.
 func (s Sources) Gather(transport string, meta json.RawMessage, headers http.Header, env func(string) string, client string) (f keyderive.Facts, missing, conflict []string) {
 	in := &incoming{headers: headers, env: env}
+	preset := s.preset(transport, client, env)
 	var unreadable error
-	if len(meta) > 0 {
+	if len(meta) > 0 && len(preset)+len(s.Facts) > 0 { // or nobody looks into it
 		in.meta, unreadable = keyderive.Parse(meta)
 	}
 	f = keyderive.Facts{Tenant: "default", Workflow: "default", Client: usable(client)}
-	for name, source := range s.preset(transport, client, env) {
+	for name, source := range preset {
 		*facts[name].field(&f) = source(in)
 	}
 	for name, from := range s.Facts {

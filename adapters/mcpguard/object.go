@@ -80,6 +80,15 @@ func unquote(text []byte) string {
 	return s
 }
 
+// decoded is a JSON value that is valid already, as encoding/json decodes it.
+func decoded(text json.RawMessage) (v any, err error) {
+	if text[0] == '"' {
+		return unquote(text), nil
+	}
+	err = json.Unmarshal(text, &v)
+	return v, err
+}
+
 func (o object) has(name string) bool {
 	return slices.ContainsFunc(o, func(m member) bool { return m.name == name })
 }

@@ -1,6 +1,7 @@
 package mcpguard
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,7 +41,7 @@ func typedCall(ctx context.Context, req mcp.CallToolRequest) (*toolCall, error) 
 		}
 	}
 	if req.Params.Meta != nil {
-		if c.meta, err = json.Marshal(req.Params.Meta); err != nil {
+		if c.meta, err = req.Params.Meta.MarshalJSON(); err != nil {
 			return nil, fmt.Errorf("_meta: %w", err)
 		}
 	}
@@ -61,26 +62,45 @@ func typedReply(r reply) (*mcp.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
+	meta, unread := parseObject(o.get("_meta"))
 	result := &mcp.CallToolResult{}
-	if err := json.Unmarshal(o.without(func(n string) bool { return n == "content" }).raw(), result); err != nil {
-		return nil, err
-	}
-	result.Content = []mcp.Content{}
-	for _, raw := range parseArray(o.get("content")) {
-		content, err := mcp.UnmarshalContent(raw)
-		if err != nil {
-			content = rawContent{raw: raw}
+	rest := o.without(func(n string) bool { return n == "content" || n == "_meta" && unread == nil })
+	if len(rest) > 0 {
+		if err := result.UnmarshalJSON(rest.raw()); err != nil {
+			return nil, err
 		}
-		result.Content = append(result.Content, content)
 	}
-	if meta, err := parseObject(o.get("_meta")); err == nil && result.Meta != nil {
-		for _, m := range meta { // exact numbers
-			if m.name != "progressToken" {
-				result.Meta.SetMetaField(m.name, m.value)
-			}
+	blocks := parseArray(o.get("content"))
+	result.Content = make([]mcp.Content, len(blocks))
+	for i, raw := range blocks {
+		result.Content[i] = typedContent(raw)
+	}
+	if unread != nil {
+		return result, nil
+	}
+	result.Meta = &mcp.Meta{AdditionalFields: make(map[string]any, len(meta))}
+	for _, m := range meta {
+		if m.name != "progressToken" {
+			result.Meta.AdditionalFields[m.name] = m.value // exact numbers
+		} else if result.Meta.ProgressToken, err = decoded(m.value); err != nil {
+			return nil, err
 		}
 	}
 	return result, nil
+}
+
+// typedContent is a content block in mcp-go's types. What most are, a text and nothing else, is not decoded at length.
+func typedContent(raw json.RawMessage) mcp.Content {
+	if b, err := parseObject(raw); err == nil && len(b) == 2 && b.text("type") == mcp.ContentTypeText {
+		if text := b.get("text"); len(text) > 0 && text[0] == '"' {
+			return mcp.TextContent{Type: mcp.ContentTypeText, Text: unquote(text)}
+		}
+	}
+	content, err := mcp.UnmarshalContent(raw)
+	if err != nil {
+		return rawContent{raw: raw}
+	}
+	return content
 }
 
 // rawContent is content of any type, as it came.
@@ -114,7 +134,7 @@ func (d *door) typedHandler(t server.ServerTool, keyMeta string) registry.Handle
 		if result == nil {
 			return registry.Answer{}, errors.New("the handler returned neither a result nor an error")
 		}
-		text, err := json.Marshal(result)
+		text, err := result.MarshalJSON()
 		if err != nil {
 			return registry.Answer{}, fmt.Errorf("the handler's result cannot be read: %w", err)
 		}
@@ -122,25 +142,49 @@ func (d *door) typedHandler(t server.ServerTool, keyMeta string) registry.Handle
 	}
 }
 
-// typedRequest is an attempt as a request in mcp-go's types.
+// typedRequest is an attempt as a request in mcp-go's types, as they would read it from the wire. In the same process
+// nothing is one hop away: the handler sees what the caller said about the protocol too.
 func typedRequest(name, keyMeta string, a *registry.Dispatch) (mcp.CallToolRequest, error) {
-	o, err := callParams(name, keyMeta, a)
-	if err != nil {
-		return mcp.CallToolRequest{}, err
-	}
-	if meta, _ := parseObject(o.get("_meta")); len(meta) > 0 {
-		// In the same process nothing is one hop away: the handler sees what the caller said about the protocol.
-		caller, _ := parseObject(a.Meta)
-		for _, m := range caller {
-			if meta.get(m.name) == nil {
-				meta = append(meta, m)
-			}
-		}
-		o = o.with("_meta", meta.raw())
-	}
 	req := mcp.CallToolRequest{Request: mcp.Request{Method: string(mcp.MethodToolsCall)}}
-	if err := json.Unmarshal(o.raw(), &req.Params); err != nil {
-		return mcp.CallToolRequest{}, err
+	p := &req.Params
+	p.Name, p.RawArguments = name, bytes.Clone(bytes.TrimSpace(a.Arguments))
+	err := json.Unmarshal(p.RawArguments, &p.Arguments)
+	if err != nil {
+		return req, err
+	}
+	if p.Meta, err = typedMeta(keyMeta, a); err != nil {
+		return req, fmt.Errorf("_meta: %w", err)
+	}
+	if a.Input != nil {
+		if err := json.Unmarshal(a.Input, &p.MultiRoundTripParams); err != nil {
+			return req, fmt.Errorf("the input responses cannot be read: %w", err)
+		}
 	}
 	return req, nil
+}
+
+// typedMeta is the _meta of an attempt: the caller's and the operation's key; nil if it is empty.
+func typedMeta(keyMeta string, a *registry.Dispatch) (*mcp.Meta, error) {
+	caller, err := parseObject(a.Meta)
+	if err != nil && len(a.Meta) > 0 && string(a.Meta) != "null" {
+		return nil, err
+	}
+	fields := make(map[string]any, len(caller)+1)
+	for _, m := range caller {
+		if fields[m.name], err = decoded(m.value); err != nil {
+			return nil, err
+		}
+	}
+	if a.Key != "" {
+		fields[keyMember] = a.Key
+		if keyMeta != "" {
+			fields[keyMeta] = a.Key
+		}
+	}
+	if len(fields) == 0 {
+		return nil, nil
+	}
+	token := fields["progressToken"]
+	delete(fields, "progressToken")
+	return &mcp.Meta{ProgressToken: token, AdditionalFields: fields}, nil
 }
