@@ -1,10 +1,12 @@
 package keyderive
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"sync"
 )
 
 // Class says how an identity came about, and with it how long it lasts.
@@ -26,7 +28,6 @@ type Identity struct {
 	Definition     string // ID of the definition that it was derived under
 	Class          Class
 	Payload        any    // arguments without the key argument, normalised, without defaults, with secrets veiled
-	PayloadDigest  string // Digest of Payload
 	Material       any    // Payload without target and may_differ
 	MaterialDigest string // Digest of Material
 	// Intent names one thing to be done, whatever the occurrence: it is the
@@ -37,10 +38,12 @@ type Identity struct {
 	// whatever the event, request, run or step.
 	Subject string
 
-	material string // the canonical key material without its occurrence
-	split    int    // where the occurrence goes
 	first    []byte // the canonical key material of the first occurrence
+	from, to int    // where in it the occurrence is
 }
+
+// buffers are for texts that nobody keeps.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // Derive computes the identity of a call of action ("server/tool") with args,
 // which [Parse] made.
@@ -74,20 +77,19 @@ func (d *Deriver) Derive(action string, f Facts, args any) (Identity, error) {
 		}
 		id.Payload = d.secret.Replace(id.Payload, func(x any) any { return d.veil(AppendCanonical(nil, x)) })
 	}
-	material, changed := d.immaterial.apply(id.Payload)
-	id.Material = material
+	id.Material = d.immaterial.remove(id.Payload)
 
-	buf := AppendCanonical(make([]byte, 0, 1024), id.Payload)
-	id.PayloadDigest = Digest(buf)
-	id.MaterialDigest = id.PayloadDigest
-	if changed {
-		buf = AppendCanonical(buf[:0], id.Material)
-		id.MaterialDigest = Digest(buf)
-	}
+	scratch := buffers.Get().(*[]byte)
+	defer buffers.Put(scratch)
+	buf := AppendCanonical((*scratch)[:0], id.Material)
+	id.MaterialDigest = Digest(buf)
+	*scratch = buf
 
 	buf = append(buf[:0], `{"action":`...)
 	buf = appendString(buf, action)
-	id.split = len(buf)
+	id.from = len(buf)
+	buf = append(buf, `,"occurrence":1`...)
+	id.to = len(buf)
 	buf = append(buf, `,"scope":`...)
 	buf, err := f.appendScope(buf, scope)
 	if err != nil {
@@ -100,11 +102,10 @@ func (d *Deriver) Derive(action string, f Facts, args any) (Identity, error) {
 	}
 	targetEnd := len(buf)
 	buf = append(buf, `,"v":1}`...)
-	id.material = string(buf)
-	id.first = id.occurrence(1)
+	id.first = bytes.Clone(buf)
 	id.Intent = KeyOf(id.first)
 
-	buf = append(buf[:id.split], id.material[target:targetEnd]...)
+	buf = append(buf[:id.from], id.first[target:targetEnd]...)
 	buf = append(buf, `,"tenant":`...)
 	buf = appendString(buf, f.Tenant)
 	buf = append(buf, `,"workflow":`...)
@@ -162,11 +163,10 @@ func (id Identity) Key(occurrence int) (key string, material []byte) {
 
 // occurrence is the canonical key material of an occurrence.
 func (id *Identity) occurrence(n int) []byte {
-	material := make([]byte, 0, len(id.material)+len(`,"occurrence":`)+20)
-	material = append(material, id.material[:id.split]...)
+	material := append(make([]byte, 0, len(id.first)+20), id.first[:id.from]...)
 	material = append(material, `,"occurrence":`...)
 	material = strconv.AppendInt(material, int64(n), 10)
-	return append(material, id.material[id.split:]...)
+	return append(material, id.first[id.to:]...)
 }
 
 // KeyOf returns the key of canonical key material: a UUIDv8 as in RFC 9562,

@@ -86,7 +86,10 @@ func (e *Entry) ClassifyCall(in Input, err error, key string) Classification {
 	a := in.Answer
 	v := a.view()
 	c := Classification{Sent: true, Answered: a.Error != nil || len(a.Result) > 0, Says: v.says(a, hide), Empty: v.empty}
-	act := &activation{in: in, view: v}
+	var act *activation
+	if e.Policy.DownstreamID != nil || len(e.Policy.NotApplied)+len(e.Policy.Unknown) > 0 {
+		act = &activation{in: in, view: v}
+	}
 	c.Outcome = e.outcome(a, v, act, key)
 	if c.Outcome == Incomplete || !v.readable {
 		return c

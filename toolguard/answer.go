@@ -268,7 +268,8 @@ func (g *Guard) read(v *visit, would *Verdict) *Result {
 	if would != nil {
 		d.Key = keyderive.KeyOf([]byte(newToken())) // no operation's: a downstream that honours keys has to have the effect
 	}
-	ctx, cancel := context.WithTimeout(handling(v.ctx, v.Facts), cmpDuration(v.Tool.Policy.Timeout, registry.DefaultTimeout))
+	facts := v.Facts
+	ctx, cancel := context.WithTimeout(handling(v.ctx, &facts), cmpDuration(v.Tool.Policy.Timeout, registry.DefaultTimeout))
 	defer cancel()
 	r := g.handle(ctx, v.Tool, d)
 	event := g.callEvent(v, verdict, time.Now())

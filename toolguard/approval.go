@@ -330,17 +330,18 @@ func (g *Guard) carryOn(t *Tool, op *Operation) error {
 	defer g.rooms.leave(r)
 	r.Lock()
 	defer r.Unlock()
-	s, seq, err := g.survey(v)
+	var s situation
+	seq, err := g.survey(v, &s)
 	if err != nil {
 		return err
 	}
-	d := decide(s)
+	d := decide(&s)
 	switch {
 	case d.op == nil || d.op.Key != op.Key || d.op.Status != StatusApproved || g.air(d.op) != nil:
 	case d.act == actDispatch:
-		_, err = g.dispatch(v, s, d, seq)
+		_, err = g.dispatch(v, &s, d, seq)
 	case d.act == actAsk:
-		_, err = g.request(v, s, d, seq)
+		_, err = g.request(v, &s, d, seq)
 	}
 	return err
 }

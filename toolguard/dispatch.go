@@ -127,7 +127,7 @@ type reply struct {
 
 // fly runs one attempt to its end: the tool's answer, or its deadline and then, late, the answer.
 func (g *Guard) fly(ctx context.Context, t *Tool, f *flight, d registry.Dispatch, deadline time.Time) {
-	ctx, cancel := context.WithDeadline(handling(ctx, f.facts), deadline)
+	ctx, cancel := context.WithDeadline(handling(ctx, &f.facts), deadline)
 	defer cancel()
 	unknown := func(says string) registry.Classification {
 		return registry.Classification{Outcome: registry.Unknown, Sent: true, Says: says}
@@ -240,6 +240,7 @@ func (g *Guard) settling(t *Tool, op *Operation, arguments json.RawMessage, ev e
 		return nil
 	}
 	w := g.write(op)
+	w.Events = make([]Event, 0, len(types)+1) // and the call's
 	for _, typ := range types {
 		e := eventOf(op, typ, now)
 		e.Attempt = ev.attempt
@@ -303,10 +304,10 @@ func (g *Guard) land(t *Tool, f *flight, answer registry.Answer, class registry.
 		}
 		due, again := g.due(t, op)
 		if on = first && waits && again && due.Before(f.until); waits && !told && !on {
-			e := f.call
+			w.Events = append(w.Events, *f.call)
+			e := &w.Events[len(w.Events)-1]
 			e.Time, e.Status, e.Attempt = now.UTC(), op.Status, f.attempt
 			e.Outcome, e.Reason = (&landing{op: op, class: class, recorded: true}).gets(true)
-			w.Events = append(w.Events, e)
 		}
 		return w
 	}

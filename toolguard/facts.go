@@ -23,16 +23,18 @@ func WithFacts(ctx context.Context, f keyderive.Facts) context.Context {
 			*to = from
 		}
 	}
-	return context.WithValue(ctx, factsKey{}, merged)
+	return handling(ctx, &merged)
 }
 
 // FactsFrom returns the facts that ctx carries.
 func FactsFrom(ctx context.Context) keyderive.Facts {
-	f, _ := ctx.Value(factsKey{}).(keyderive.Facts)
-	return f
+	if f, ok := ctx.Value(factsKey{}).(*keyderive.Facts); ok {
+		return *f
+	}
+	return keyderive.Facts{}
 }
 
-// handling returns the context of a handler that answers for exactly these facts.
-func handling(ctx context.Context, f keyderive.Facts) context.Context {
+// handling returns the context of a handler that answers for exactly these facts, which nobody changes any more.
+func handling(ctx context.Context, f *keyderive.Facts) context.Context {
 	return context.WithValue(ctx, factsKey{}, f)
 }

@@ -16,9 +16,9 @@ type flight struct {
 	arguments json.RawMessage // the frozen bytes
 	facts     keyderive.Facts
 	hide      *registry.Redactor   // the secrets among them; nil: there are none
-	call      Event                // the audit event of the call that started it, but for how it ended
+	call      *Event               // the audit event of the call that started it, but for how it ended; nil: none did
 	done      chan struct{}        // closed when the answer is there
-	input     chan json.RawMessage // what the tool asked for, from the call that continues
+	input     chan json.RawMessage // what the tool asked for, from the call that continues; made when it asks
 	until     time.Time            // how long that call waits
 	out       landing              // set before done is closed
 	first     bool                 // no earlier attempt may have happened
@@ -53,9 +53,9 @@ const (
 )
 
 func newFlight(op *Operation, arguments json.RawMessage, call *Event) *flight {
-	f := &flight{op: op, attempt: op.Sent, arguments: arguments, facts: op.Facts, done: make(chan struct{}), input: make(chan json.RawMessage, 1), askedC: make(chan struct{})}
+	f := &flight{op: op, attempt: op.Sent, arguments: arguments, facts: op.Facts, done: make(chan struct{}), askedC: make(chan struct{}), call: call}
 	if call != nil {
-		f.waiters, f.call = 1, *call
+		f.waiters = 1
 	} else {
 		f.owner = ownerLeft
 	}
@@ -99,7 +99,7 @@ func (f *flight) shown(v *visit, a registry.Answer) registry.Answer {
 func (f *flight) ask(a registry.Answer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.asked = &a
+	f.asked, f.input = &a, make(chan json.RawMessage, 1)
 	close(f.askedC)
 }
 

@@ -127,7 +127,7 @@ type visit struct {
 // Do answers one call: with the tool's own answer, with the recorded one, or with what stands in the way. It
 // returns within the tool's answer_within, and earlier when ctx ends; an attempt once begun goes on without the caller.
 func (g *Guard) Do(ctx context.Context, c Call) *Result {
-	ctx, done := g.watching.call(ctx, &c)
+	ctx, done := g.watching.call(ctx, c)
 	r := g.do(ctx, c)
 	done(r)
 	return r
@@ -249,12 +249,13 @@ func (g *Guard) guard(v *visit) *Result {
 	looked := uint64(0) // revision that the call had looked up
 	for tries := 0; ; tries++ {
 		r.Lock()
-		s, seq, err := g.survey(v)
+		var s situation
+		seq, err := g.survey(v, &s)
 		if err != nil {
 			r.Unlock()
 			return g.unavailable(v, err)
 		}
-		d := decide(s)
+		d := decide(&s)
 		if f := r.end(d.op); f != nil && f.out.seq >= v.arrived && d.digest == f.out.op.Digest && !s.idempotent {
 			r.Unlock()
 			return g.landed(v, f, false) // it came while that attempt was on its way
@@ -290,7 +291,7 @@ func (g *Guard) guard(v *visit) *Result {
 			}
 			return g.answer(v, d)
 		case actAsk:
-			answer, err := g.request(v, s, d, seq)
+			answer, err := g.request(v, &s, d, seq)
 			r.Unlock()
 			switch {
 			case isConflict(err) && tries < maxTries && v.ctx.Err() == nil:
@@ -307,7 +308,7 @@ func (g *Guard) guard(v *visit) *Result {
 			}
 			looked = d.op.Rev
 		case actDispatch:
-			f, err := g.dispatch(v, s, d, seq)
+			f, err := g.dispatch(v, &s, d, seq)
 			r.Unlock()
 			switch {
 			case isConflict(err) && tries < maxTries && v.ctx.Err() == nil:

@@ -1,6 +1,7 @@
 package toolguard
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -43,8 +44,8 @@ func (e *Event) Prepare() (*PreparedEvent, error) {
 		}
 	}
 	// The members in the order of RFC 8785. A test holds this list against the struct.
-	b := make([]byte, 0, 768)
-	b = appendText(b, "actor", e.Actor)
+	var room [1024]byte
+	b := appendText(room[:0], "actor", e.Actor)
 	b = appendText(b, "approval", e.Approval)
 	b = appendNumber(b, "attempt", e.Attempt)
 	b = appendText(b, "call_id", e.CallID)
@@ -76,7 +77,7 @@ func (e *Event) Prepare() (*PreparedEvent, error) {
 	b = appendText(b, "tool", e.Tool)
 	b = appendMember(b, "type", string(e.Type))
 	b = appendText(b, "workflow", e.Workflow)
-	return &PreparedEvent{Tenant: e.Tenant, Key: e.Key, Text: b, Chain: first, Prev: second, Seq: third, Detailed: detailed}, nil
+	return &PreparedEvent{Tenant: e.Tenant, Key: e.Key, Text: bytes.Clone(b), Chain: first, Prev: second, Seq: third, Detailed: detailed}, nil
 }
 
 // Check reports whether the places of what Link adds are in the text.

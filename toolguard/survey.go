@@ -14,10 +14,10 @@ import (
 	"toolguard.dev/registry"
 )
 
-// survey reads what the call may have to meet, and the sequence as of which it was read.
-func (g *Guard) survey(v *visit) (*situation, uint64, error) {
+// survey reads into s what the call may have to meet, and returns the sequence as of which it was read.
+func (g *Guard) survey(v *visit, s *situation) (seq uint64, err error) {
 	t, f, action := v.Tool, v.Facts, v.Tool.Action()
-	s := &situation{
+	*s = situation{
 		now: time.Now(), id: v.id, facts: f, frozen: v.frozen, input: v.Input != nil,
 		idempotent: t.Effective == registry.Idempotent, entity: v.entity,
 		repeat: t.Policy.RepeatAfter, warrants: t.warrants(), terms: termsOf(t, f, v.args),
@@ -25,13 +25,13 @@ func (g *Guard) survey(v *visit) (*situation, uint64, error) {
 	s.warrants.demand = !v.unasked
 	page, err := g.operations(v.ctx, Query{Tenant: f.Tenant, Intent: v.id.Intent, Limit: 1})
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
-	seq := page.Seq
+	seq = page.Seq
 	if len(page.Operations) > 0 {
 		s.own = met{page.Operations[0], v.id.MaterialDigest}
 		if _, material := v.id.Key(s.own.op.Occurrence); string(material) != string(s.own.op.Material) {
-			return nil, 0, errCollision
+			return 0, errCollision
 		}
 	}
 	past := t.past(action, f, v.args)
@@ -41,7 +41,7 @@ func (g *Guard) survey(v *visit) (*situation, uint64, error) {
 		}
 		page, err := g.operations(v.ctx, Query{Tenant: f.Tenant, Intent: id.Intent, Limit: 1})
 		if err != nil {
-			return nil, 0, err
+			return 0, err
 		}
 		if len(page.Operations) > 0 && (id.Class.Strict() || page.Operations[0].listed()) {
 			s.own = met{page.Operations[0], id.MaterialDigest}
@@ -50,7 +50,7 @@ func (g *Guard) survey(v *visit) (*situation, uint64, error) {
 	if index := v.takenIndex(); index != "" && s.own.op == nil {
 		page, err := g.operations(v.ctx, Query{Tenant: f.Tenant, Call: index})
 		if err != nil {
-			return nil, 0, err
+			return 0, err
 		}
 		if len(page.Operations) > 0 && page.Operations[0].Definition == v.id.Definition {
 			s.own = met{page.Operations[0], v.id.MaterialDigest}
@@ -59,21 +59,21 @@ func (g *Guard) survey(v *visit) (*situation, uint64, error) {
 	if index := v.callIndex(); index != "" {
 		page, err := g.operations(v.ctx, Query{Tenant: f.Tenant, Call: index})
 		if err != nil {
-			return nil, 0, err
+			return 0, err
 		}
 		if len(page.Operations) > 0 {
 			s.repeated = page.Operations[0]
 		}
 	}
 	if err := g.surveyOthers(v, s, past); err != nil {
-		return nil, 0, err
+		return 0, err
 	}
 	if op := s.own.op; op != nil && op.Status == StatusSucceeded && !s.idempotent {
 		if err := g.surveyWrites(v, s, op); err != nil {
-			return nil, 0, err
+			return 0, err
 		}
 	}
-	return s, seq, nil
+	return seq, nil
 }
 
 // surveyOthers reads the open operations of the same target, and those that share a value with the call.

@@ -15,11 +15,12 @@ type Watch struct {
 	Attempt func(ctx context.Context, t *Tool, d *registry.Dispatch) (of context.Context, done func(registry.Answer, error))
 }
 
-func (w Watch) call(ctx context.Context, c *Call) (context.Context, func(*Result)) {
+func (w Watch) call(ctx context.Context, c Call) (context.Context, func(*Result)) {
 	if w.Call == nil {
 		return ctx, func(*Result) {}
 	}
-	return w.Call(ctx, c)
+	watched := c // its place on the heap is for those who watch alone
+	return w.Call(ctx, &watched)
 }
 
 func (w Watch) attempt(ctx context.Context, t *Tool, d *registry.Dispatch) (context.Context, func(registry.Answer, error)) {
