@@ -116,6 +116,11 @@ var Traced = traced
 // TypedRequest is an attempt as a handler of mcp-go's types gets it.
 var TypedRequest = typedRequest
 
+// TypedAnswer is typedAnswer.
+func TypedAnswer(r *toolguard.Result, output, widened bool) (*mcp.CallToolResult, error) {
+	return typedAnswer(r, shape{output, widened})
+}
+
 // TypedReply is a result in mcp-go's types.
 func TypedReply(result string) (*mcp.CallToolResult, error) {
 	return typedReply(reply{result: json.RawMessage(result)})

@@ -68,7 +68,7 @@ func (d *door) operation(ctx context.Context, c *toolCall) json.RawMessage {
 	facts, missing, conflict := d.gather(ctx, c)
 	for _, name := range append(missing, conflict...) {
 		if name == "tenant" || name == "workflow" {
-			return textResult("NOT DONE. The runtime did not say, or not clearly, which "+name+" this is, so no operation can be shown.", true, nil)
+			return textResult("NOT DONE. The runtime did not say, or not clearly, which "+name+" this is, so no operation can be shown.", true).raw()
 		}
 	}
 	var args struct {
@@ -76,22 +76,22 @@ func (d *door) operation(ctx context.Context, c *toolCall) json.RawMessage {
 	}
 	if len(c.arguments) > 0 {
 		if err := json.Unmarshal(c.arguments, &args); err != nil {
-			return textResult("NOT DONE. The argument key must be a text.", true, nil)
+			return textResult("NOT DONE. The argument key must be a text.", true).raw()
 		}
 	}
 	if args.Key != nil && *args.Key != "" {
 		summary, err := d.guard.Lookup(ctx, facts, *args.Key)
 		if errors.Is(err, toolguard.ErrNotFound) {
-			return textResult("There is no operation with that key.", true, nil)
+			return textResult("There is no operation with that key.", true).raw()
 		}
 		if err != nil {
-			return textResult("NOT DONE. The ledger could not be read.", true, nil)
+			return textResult("NOT DONE. The ledger could not be read.", true).raw()
 		}
 		return shown(object{{"operation", bounded(encode(summary), maxAnswer)}})
 	}
 	list, err := d.guard.Recent(ctx, facts, maxOperations)
 	if err != nil {
-		return textResult("NOT DONE. The ledger could not be read.", true, nil)
+		return textResult("NOT DONE. The ledger could not be read.", true).raw()
 	}
 	blocks := make([]json.RawMessage, 0, len(list))
 	for _, summary := range list {

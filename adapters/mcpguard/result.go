@@ -35,11 +35,20 @@ func shapeOf(t *toolguard.Tool) shape {
 func render(r *toolguard.Result, s shape) reply {
 	if !r.Guarded {
 		if r.Answer.Result == nil && r.Answer.Error == nil {
-			return reply{result: textResult(r.Text, true, nil)}
+			return reply{result: textResult(r.Text, true).raw()}
 		}
 		return reply{r.Answer.Result, r.Answer.Error}
 	}
 	verdict := encode(r.Verdict)
+	o, problem := guarded(r, s, verdict)
+	if problem != nil {
+		return reply{problem: problem}
+	}
+	return reply{result: o.withVerdict(verdict).raw()}
+}
+
+// guarded is what a guarded call gets: a result, without the verdict in its _meta yet, or a JSON-RPC error.
+func guarded(r *toolguard.Result, s shape, verdict json.RawMessage) (object, *registry.ProtocolError) {
 	var own object // the tool's result
 	if r.Answer.Result != nil {
 		var err error
@@ -49,18 +58,17 @@ func render(r *toolguard.Result, s shape) reply {
 	}
 	switch {
 	case r.Verdict.Outcome == toolguard.Pending && own != nil && r.Text == "":
-		// A question to the caller, or a task that goes on: the tool's own words, which settle nothing.
-		return reply{result: own.withVerdict(verdict).raw()}
+		return own, nil // a question to the caller, or a task that goes on: the tool's own words, which settle nothing
 	case r.Verdict.Outcome == toolguard.Fresh && r.Answer.Error != nil:
 		e := *r.Answer.Error
 		if len(e.Data) == 0 {
 			e.Data = object{{verdictMember, verdict}}.raw()
 		}
-		return reply{problem: &e}
+		return nil, &e
 	case r.Verdict.Outcome == toolguard.Fresh && own != nil:
-		return reply{result: own.withText(r.Text).withVerdict(verdict).raw()}
+		return own.withText(r.Text), nil
 	case r.Verdict.Outcome == toolguard.Fresh:
-		return reply{result: textResult(r.Text, r.Verdict.Status == toolguard.StatusFailed, verdict)}
+		return textResult(r.Text, r.Verdict.Status == toolguard.StatusFailed), nil
 	case r.Verdict.Outcome == toolguard.Replayed && own != nil:
 		own = own.withText(r.Text)
 		if s.output && own.get("structuredContent") == nil {
@@ -69,24 +77,21 @@ func render(r *toolguard.Result, s shape) reply {
 		if s.widened {
 			own = own.withMark(verdict)
 		}
-		return reply{result: own.withVerdict(verdict).raw()}
+		return own, nil
 	case r.Verdict.Outcome == toolguard.Replayed:
 		// A client that knows the output schema takes a result without structuredContent only as an error.
-		return reply{result: textResult(r.Text, s.output, verdict)}
+		return textResult(r.Text, s.output), nil
 	}
-	return reply{result: textResult(r.Text, true, verdict)}
+	return textResult(r.Text, true), nil
 }
 
 // textResult is a result of ours: one text, nothing else. Without a text it has no block, for hosts refuse empty ones.
-func textResult(text string, isError bool, verdict json.RawMessage) json.RawMessage {
+func textResult(text string, isError bool) object {
 	o := object{{"content", array()}}.withText(text)
 	if isError {
 		o = append(o, member{"isError", json.RawMessage("true")})
 	}
-	if verdict != nil {
-		o = o.withVerdict(verdict)
-	}
-	return o.raw()
+	return o
 }
 
 func textBlock(text string) json.RawMessage {

@@ -47,6 +47,7 @@ func TestRender(t *testing.T) {
 		"task":                        {r: toolguard.Result{Guarded: true, Verdict: verdict(toolguard.Pending, toolguard.ReasonInProgress, toolguard.StatusDispatching), Answer: raw(`{"task":{"taskId":"t","status":"working"}}`)}},
 		"fresh_receipt_empty_block":   {r: toolguard.Result{Guarded: true, Verdict: verdict(toolguard.Fresh, "", toolguard.StatusSucceeded), Answer: raw(`{"content":[{"type":"text","text":""}]}`), Text: "Done. This is the receipt."}},
 		"fresh_no_words":              {r: toolguard.Result{Guarded: true, Verdict: verdict(toolguard.Fresh, "", toolguard.StatusFailed)}},
+		"fresh_without_meta":          {r: toolguard.Result{Guarded: true, Verdict: verdict(toolguard.Fresh, "", toolguard.StatusSucceeded), Answer: raw(`{"content":[{"type":"text","text":"paid"}],"_meta":5}`)}},
 		"read":                        {r: toolguard.Result{Verdict: verdict(toolguard.Fresh, "", ""), Answer: paid}},
 		"read_unavailable":            {r: toolguard.Result{Verdict: verdict(toolguard.Blocked, toolguard.ReasonToolUnavailable, ""), Text: "NOT SENT."}},
 	} {
@@ -68,5 +69,17 @@ func TestRender(t *testing.T) {
 		if got != string(want) {
 			t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
 		}
+		typed, err := mcpguard.TypedAnswer(&test.r, test.output, test.widened)
+		if test.r.Answer.Error != nil {
+			if err == nil || err.Error() != test.r.Answer.Error.Message {
+				t.Errorf("%s: in mcp-go's types: %v", name, err)
+			}
+			continue
+		}
+		read, problem := mcpguard.TypedReply(got)
+		if err != nil || problem != nil {
+			t.Fatalf("%s: in mcp-go's types: %v, %v", name, err, problem)
+		}
+		sameJSON(t, typed, read)
 	}
 }

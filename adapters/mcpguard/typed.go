@@ -28,7 +28,7 @@ func (d *door) typed(ctx context.Context, t *toolguard.Tool, s shape, req mcp.Ca
 	if from != nil && ctx.Err() == nil {
 		d.proofs.expect(from, r.Delivered)
 	}
-	return typedReply(render(r, s))
+	return typedAnswer(r, s)
 }
 
 // typedCall reads a call from mcp-go's types.
@@ -53,7 +53,20 @@ func typedCall(ctx context.Context, req mcp.CallToolRequest) (*toolCall, error) 
 	return c, nil
 }
 
-// typedReply is a reply in mcp-go's types. Content of a type that they do not know is kept raw.
+// typedAnswer is what the guard answered in mcp-go's types: what render would write, read again.
+func typedAnswer(r *toolguard.Result, s shape) (*mcp.CallToolResult, error) {
+	if !r.Guarded {
+		return typedReply(render(r, s))
+	}
+	verdict := encode(r.Verdict)
+	o, problem := guarded(r, s, verdict)
+	if problem != nil {
+		return nil, errors.New(problem.Message)
+	}
+	return typedResult(o, verdict)
+}
+
+// typedReply is a reply in mcp-go's types.
 func typedReply(r reply) (*mcp.CallToolResult, error) {
 	if r.problem != nil {
 		return nil, errors.New(r.problem.Message)
@@ -62,9 +75,19 @@ func typedReply(r reply) (*mcp.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	meta, unread := parseObject(o.get("_meta"))
+	return typedResult(o, nil)
+}
+
+// typedResult is a result in mcp-go's types, with the verdict if there is one. Content of a type that they do not know
+// is kept raw.
+func typedResult(o object, verdict json.RawMessage) (*mcp.CallToolResult, error) {
+	meta, err := parseObject(o.get("_meta"))
+	if verdict != nil {
+		meta, err = meta.with(verdictMember, verdict), nil
+	}
+	readable := err == nil
 	result := &mcp.CallToolResult{}
-	rest := o.without(func(n string) bool { return n == "content" || n == "_meta" && unread == nil })
+	rest := o.without(func(n string) bool { return n == "content" || n == "_meta" && readable })
 	if len(rest) > 0 {
 		if err := result.UnmarshalJSON(rest.raw()); err != nil {
 			return nil, err
@@ -75,7 +98,7 @@ func typedReply(r reply) (*mcp.CallToolResult, error) {
 	for i, raw := range blocks {
 		result.Content[i] = typedContent(raw)
 	}
-	if unread != nil {
+	if !readable {
 		return result, nil
 	}
 	result.Meta = &mcp.Meta{AdditionalFields: make(map[string]any, len(meta))}
