@@ -31,7 +31,7 @@ func BenchmarkHTTP(b *testing.B) {
 	guard := newGuarded(b)
 	guarded := newMCP(b, func(t server.ServerTool) server.ServerTool {
 		all, err := mcpguard.Guard(guard.g, &mcpguard.Options{
-			Server: "books",
+			Server: "shop", // books/pay_invoice is known to this ledger already: every call would look under that definition too
 			Describe: func(string, string, json.RawMessage) (registry.Effect, string, registry.Policy, error) {
 				return registry.Write, "declared", registry.Policy{OncePer: []string{"/invoice_id"}}, nil
 			},
