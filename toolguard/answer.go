@@ -68,21 +68,21 @@ func (g *Guard) asked(v *visit, f *flight, question registry.Answer, owner bool)
 
 // left answers a caller whose attempt is still on its way, and records that it does not wait any more.
 func (g *Guard) left(v *visit, f *flight, owner bool, question registry.Answer) *Result {
-	last, answered := f.leave(owner)
-	if answered {
+	op, last := f.leave(owner)
+	if op == nil {
 		<-f.done
-		if f.out.on {
+		if owner && f.out.on {
 			return g.reconciling(v, f.out.op)
 		}
 		return g.landed(v, f, owner)
 	}
 	now := time.Now()
-	verdict := g.verdict(v, f.op, Pending, ReasonInProgress)
+	verdict := g.verdict(v, op, Pending, ReasonInProgress)
 	event := g.callEvent(v, verdict, now)
 	if v.ctx.Err() != nil {
 		event.detail("caller", "gone")
 	}
-	err := g.update(f.op.Key, func(op *Operation) *Write {
+	err := g.update(op.Key, func(op *Operation) *Write {
 		if a := op.attempt(f.attempt); a != nil {
 			a.Called = a.Called || owner
 			a.Input = question.Result != nil
@@ -95,12 +95,12 @@ func (g *Guard) left(v *visit, f *flight, owner bool, question registry.Answer) 
 		return w
 	})
 	if err != nil {
-		g.log.Error("a call was not recorded", "tool", v.Tool.Action(), "key", f.op.Key, "error", err)
+		g.log.Error("a call was not recorded", "tool", v.Tool.Action(), "key", op.Key, "error", err)
 	}
 	if question.Result != nil {
 		return g.result(verdict, question, "", nil)
 	}
-	return g.result(verdict, registry.Answer{}, text(v.Tool.Name, verdict, told{op: f.op}), nil)
+	return g.result(verdict, registry.Answer{}, text(v.Tool.Name, verdict, told{op: op}), nil)
 }
 
 // landed gives a caller the answer of an attempt it waited for.
@@ -316,15 +316,14 @@ func (g *Guard) verdict(v *visit, op *Operation, o Outcome, r Reason) Verdict {
 	if op == nil {
 		return verdict
 	}
-	created := op.Created.UTC()
+	times := [...]time.Time{op.Created.UTC(), op.Settled.UTC()}
 	verdict.Status, verdict.Key, verdict.Occurrence, verdict.Attempt = op.Status, op.Key, op.Occurrence, op.Sent
-	verdict.RecordedAt = &created
+	verdict.RecordedAt = &times[0]
 	if op.Approval != nil {
 		verdict.Approval = op.Approval.ID
 	}
 	if !op.Settled.IsZero() {
-		settled := op.Settled.UTC()
-		verdict.SettledAt = &settled
+		verdict.SettledAt = &times[1]
 	}
 	return verdict
 }

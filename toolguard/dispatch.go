@@ -77,7 +77,10 @@ func (g *Guard) launch(ctx context.Context, t *Tool, op *Operation, w *Write, a 
 	}
 	f := newFlight(op, d.Arguments, a.call)
 	f.hide = g.hider(t, d.Arguments)
-	f.until, f.first = a.until, op.doubted() == attempt.N && op.certain() == len(op.Attempts)-1
+	f.until = a.until
+	if t.keyless() && op.doubted() == attempt.N && op.certain() == len(op.Attempts)-1 { // no earlier one may have happened
+		f.picture = op.clone()
+	}
 	g.mu.Lock()
 	g.flights[op.Key] = f
 	g.mu.Unlock()
@@ -137,7 +140,7 @@ func (g *Guard) fly(ctx context.Context, t *Tool, f *flight, d registry.Dispatch
 			defer g.running.Done()
 			g.land(t, f, registry.Answer{}, unknown("no answer in time"), f.sent.Load() != 0)
 		})
-		if f.first {
+		if f.picture != nil {
 			g.takePicture(ctx, t, f)
 		}
 		r := g.handle(ctx, t, d)
@@ -274,14 +277,7 @@ func sameAttempts(x, y []Attempt) bool {
 // land records how an attempt ended and gives its answer to whoever waits.
 func (g *Guard) land(t *Tool, f *flight, answer registry.Answer, class registry.Classification, finished bool) {
 	now := time.Now()
-	f.mu.Lock()
-	op := f.op.clone()
-	waits := f.owner == ownerWaits
-	if waits {
-		f.owner = ownerAnswered
-	}
-	f.mu.Unlock()
-
+	op, waits := f.record()
 	ev := evidenceOf(f.attempt, class, finished)
 	if at := f.sent.Load(); finished && at != 0 {
 		ev.gone = time.Unix(0, at)

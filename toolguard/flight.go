@@ -21,13 +21,13 @@ type flight struct {
 	input     chan json.RawMessage // what the tool asked for, from the call that continues; made when it asks
 	until     time.Time            // how long that call waits
 	out       landing              // set before done is closed
-	first     bool                 // no earlier attempt may have happened
+	picture   *Operation           // lookups without the key are asked about it before it is sent; nil: they are not
 	sent      atomic.Int64         // when the last byte left, in Unix nanoseconds; 0: that is not known
 	foreign   bool                 // another process dispatches it: who waits here is not its business
 
 	mu      sync.Mutex
-	op      *Operation // as last written by this process
-	owner   ownerState
+	op      *Operation       // as last written by this process; nil once its end is being recorded
+	owned   bool             // the call that started it waits, and gets its audit event with the settling write
 	waiters int              // callers that wait, the owner among them
 	asked   *registry.Answer // the tool asked for more input and waits for it
 	askedC  chan struct{}    // closed when asked is set; renewed when the input has come
@@ -43,21 +43,10 @@ type landing struct {
 	seq      uint64 // arrival number at the settle: calls that arrived before it waited for this attempt
 }
 
-// ownerState says where the call that started an attempt is.
-type ownerState int
-
-const (
-	ownerWaits    ownerState = iota
-	ownerLeft                // it was answered before the attempt ended
-	ownerAnswered            // its audit event is part of the settling write
-)
-
 func newFlight(op *Operation, arguments json.RawMessage, call *Event) *flight {
 	f := &flight{op: op, attempt: op.Sent, arguments: arguments, facts: op.Facts, done: make(chan struct{}), askedC: make(chan struct{}), call: call}
 	if call != nil {
-		f.waiters = 1
-	} else {
-		f.owner = ownerLeft
+		f.owned, f.waiters = true, 1
 	}
 	return f
 }
@@ -69,18 +58,27 @@ func (f *flight) enter() {
 	f.mu.Unlock()
 }
 
-// leave takes a caller away before the answer came and reports whether it was the last.
-func (f *flight) leave(owner bool) (last, answered bool) {
+// leave takes a caller away before the answer came, and returns the operation and whether it was the last. It returns
+// nil where the answer is being recorded, so that there is nothing to leave.
+func (f *flight) leave(owner bool) (op *Operation, last bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.op == nil {
+		return nil, false
+	}
 	if owner {
-		if f.owner == ownerAnswered {
-			return false, true
-		}
-		f.owner = ownerLeft
+		f.owned = false
 	}
 	f.waiters--
-	return f.waiters == 0 && !f.foreign, false
+	return f.op.clone(), f.waiters == 0 && !f.foreign
+}
+
+// record takes the operation to record the attempt's end in it, and says whether the call that started it waits.
+func (f *flight) record() (op *Operation, waits bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	op, f.op = f.op, nil
+	return op, f.owned
 }
 
 // shown is an answer as a call may see it that did not start the attempt: whole only where both have the same secrets.

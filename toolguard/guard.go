@@ -425,9 +425,10 @@ func (g *Guard) sitFor(v *visit, key string, at time.Time) bool {
 
 // deliver records that a caller has an operation's result.
 func (g *Guard) deliver(op *Operation) func() {
-	return sync.OnceFunc(func() {
+	var told atomic.Bool
+	return func() {
 		now := time.Now()
-		if !g.marks.add(op.Key, now) {
+		if told.Swap(true) || !g.marks.add(op.Key, now) {
 			return
 		}
 		op := op.clone()
@@ -438,7 +439,7 @@ func (g *Guard) deliver(op *Operation) func() {
 		if err := g.store.Commit(context.Background(), w); err != nil {
 			g.log.Warn("a delivery was not recorded; the next identical call gets the result once more", "key", op.Key, "error", err)
 		}
-	})
+	}
 }
 
 // write is the write that stores op as it stands.

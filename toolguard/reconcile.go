@@ -41,13 +41,11 @@ func targetLane(op *Operation) string {
 
 // takePicture asks the lookups without the key before an attempt is sent, and records what they saw.
 func (g *Guard) takePicture(ctx context.Context, t *Tool, f *flight) {
-	if !t.keyless() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, f.op.Timeout/pictureShare) // the attempt itself must keep its time
+	op := f.picture
+	ctx, cancel := context.WithTimeout(ctx, op.Timeout/pictureShare) // the attempt itself must keep its time
 	defer cancel()
 	p := &Picture{At: time.Now().UTC(), Policy: t.PolicyHash}
-	values, err := valuesOf(f.op, f.arguments)
+	values, err := valuesOf(op, f.arguments)
 	if err != nil {
 		return
 	}
@@ -59,14 +57,14 @@ func (g *Guard) takePicture(ctx context.Context, t *Tool, f *flight) {
 			p.Absent = append(p.Absent, i)
 		}
 	}
-	err = g.update(f.op.Key, func(op *Operation) *Write {
+	err = g.update(op.Key, func(op *Operation) *Write {
 		if a := op.attempt(f.attempt); a != nil {
 			a.Picture = p
 		}
 		return g.write(op)
 	})
 	if err != nil {
-		g.log.Warn("what was there before a call could not be recorded; a lookup without the key will prove nothing about it", "tool", t.Action(), "key", f.op.Key, "error", err)
+		g.log.Warn("what was there before a call could not be recorded; a lookup without the key will prove nothing about it", "tool", t.Action(), "key", op.Key, "error", err)
 	}
 }
 

@@ -505,6 +505,19 @@ func TestRule(t *testing.T) {
 			w.next(lost)
 			w.giveUp(time.Second, "pay", invoice, event("evt 3"))
 		}},
+		{"who would leave while the end is being recorded gets it", func(w *world) {
+			w.seam.away = func(wr *toolguard.Write, apply func() error) error {
+				if wr.Body != nil && wr.Body.Result != nil {
+					<-time.After(2 * time.Second)
+				}
+				return apply()
+			}
+			go func() { w.want(w.send("pay", invoice, event("evt 1")), "fresh//succeeded") }()
+			synctest.Wait()
+			w.want(w.giveUp(time.Second, "pay", invoice, event("evt 1")), "replayed/done/succeeded")
+			synctest.Wait()
+			w.wantEvents(toolguard.EventCall, 2)
+		}},
 		{"space comes back: what was known only in memory is recorded", func(w *world) {
 			var full atomic.Bool
 			full.Store(true)
