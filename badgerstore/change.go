@@ -47,7 +47,6 @@ type change struct {
 	inline     []byte // the body, where the record itself keeps it
 	bundled    []byte // the body, where a bundle is to hold it, until expires
 	expires    uint64
-	known      *known // for readers; nil: they read it from Badger
 
 	fence string
 	since uint64
@@ -142,9 +141,6 @@ func (c *change) setOperation(w *toolguard.Write) error {
 		return tooLarge("the operation", size, maxValue/2)
 	}
 	c.size += len(c.operation.text) + recordHead + maxInline + 8*(entryBytes+len(op.Key)+len(c.tenant)) + 4*len(op.Intent) + len(op.Subject) + len(op.Action) + len(op.Facts.Workflow) + len(c.call) + 3*len(w.Queue)
-	if !w.Dispatch { // what is dispatched is seldom read before it is written again
-		c.known = keep(op, w.Body, w.BodyUntil)
-	}
 	return nil
 }
 

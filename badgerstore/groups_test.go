@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"toolguard.dev/toolguard"
 )
@@ -104,33 +103,38 @@ func TestReadersGoOnInTheMiddleOfAGroup(t *testing.T) {
 
 func TestRecentShowsNothingThatWasReplaced(t *testing.T) {
 	var r recent
-	publish := func(key string, rev uint64) {
-		r.publish(&change{key: key, head: head{rev: rev}, known: keep(&toolguard.Operation{Key: key}, nil, time.Time{})})
+	read := func(key string, rev, seq uint64) { r.add(&toolguard.Operation{Key: key, Rev: rev}, seq) }
+	sees := func(key string, seq, want uint64) {
+		t.Helper()
+		if got, _ := r.get(key, seq); got.rev != want {
+			t.Fatalf("as of %d, %s is of %d, want %d", seq, key, got.rev, want)
+		}
 	}
-	read := func(key string, rev uint64) *known { return &known{op: &toolguard.Operation{Key: key, Rev: rev}} }
-	publish("k", 5)
-	if r.get("k", 4) != nil || r.get("k", 5) == nil || r.get("k", 9) == nil {
-		t.Fatal("a reader sees what was published up to its sequence")
+	read("k", 3, 4)
+	sees("k", 2, 0)
+	sees("k", 3, 3)
+	r.replaced("k", 5)
+	sees("k", 9, 0)
+	read("k", 3, 4) // read before it was replaced
+	sees("k", 9, 0)
+	read("k", 5, 5)
+	sees("k", 4, 0)
+	sees("k", 9, 5)
+	r.replaced("k", 6)
+	for rev := uint64(7); ; rev++ {
+		if _, ok := r.find("k"); !ok {
+			break
+		}
+		r.replaced(fmt.Sprint(rev), rev)
 	}
-	r.add("k", read("k", 3), 4) // read before it was replaced
-	if got := r.get("k", 9); got == nil || got.op.Rev != 5 {
-		t.Fatal("an older one took its place")
+	if r.floor < 6 {
+		t.Fatalf("forgot up to 6, but says %d", r.floor)
 	}
-	for rev := uint64(6); r.find("k") != nil; rev++ {
-		publish(fmt.Sprint(rev), rev)
-	}
-	if r.floor < 5 {
-		t.Fatalf("forgot up to 5, but says %d", r.floor)
-	}
-	r.add("k", read("k", 3), 4)
-	if r.get("k", r.floor) != nil {
-		t.Fatal("an older one came back after the newer was forgotten")
-	}
-	r.add("k", read("k", 5), r.floor)
-	if got := r.get("k", r.floor); got == nil || got.op.Rev != 5 {
-		t.Fatal("what was read is not kept")
-	}
-	if n := len(r.now) + len(r.old); n > 2*recentSize/knownSize+2 {
+	read("k", 3, 4) // read before what is forgotten
+	sees("k", r.floor, 0)
+	read("k", 6, r.floor)
+	sees("k", r.floor, 6)
+	if n := len(r.now) + len(r.old); n > 2*recentSize/noteSize+2 {
 		t.Fatalf("%d kept", n)
 	}
 }

@@ -94,7 +94,7 @@ func (r *reading) operations(keys []string, q *toolguard.Query) ([]*toolguard.Op
 // intent returns the keys of an intent's occurrences, latest first.
 func (r *reading) intent(intent, tenant string, limit int) ([]string, error) {
 	var first []string // the occurrence that has the intent's name
-	if r.s.view.recent.get(intent, r.seq) != nil {
+	if _, ok := r.s.view.recent.get(intent, r.seq); ok {
 		first = []string{intent}
 	} else if h, err := getKnown(r, nameKey(prefixRecord, intent), decodeHead); errors.Is(err, toolguard.ErrNotFound) {
 		return nil, nil

@@ -145,7 +145,7 @@ func (r *reading) blob(prefix byte, name string) (data []byte, seq uint64, err e
 // Body returns the body of an operation; see [toolguard.Store].
 func (s *Store) Body(ctx context.Context, key string) (body toolguard.Body, err error) {
 	err = s.read(ctx, nil, func(r *reading, _ []string) error {
-		if k := s.view.recent.get(key, r.seq); k != nil && k.body != nil {
+		if k, ok := s.view.recent.get(key, r.seq); ok && k.body != nil {
 			if expired(k.until, time.Now()) {
 				return fmt.Errorf("body of %s: %w", key, toolguard.ErrNotFound)
 			}
@@ -194,14 +194,14 @@ func (r *reading) body(key string) (body toolguard.Body, until uint64, err error
 
 // operation reads an operation, or returns toolguard.ErrNotFound.
 func (r *reading) operation(key string) (*toolguard.Operation, error) {
-	if k := r.s.view.recent.get(key, r.seq); k != nil {
+	if k, ok := r.s.view.recent.get(key, r.seq); ok {
 		return k.op.Clone(), nil
 	}
 	op, err := get(r, nameKey(prefixRecord, key), decodeRecord)
 	if err != nil {
 		return nil, err
 	}
-	r.s.view.recent.add(key, &known{op: op.Clone()}, r.seq)
+	r.s.view.recent.add(op.Clone(), r.seq)
 	return op, nil
 }
 

@@ -35,7 +35,7 @@ func (v *view) listing(key string) *listing {
 func (v *view) publish(g *group) uint64 {
 	for _, c := range g.changes {
 		if c.key != "" && c.err == nil && !c.replayed {
-			v.recent.publish(c)
+			v.recent.replaced(c.key, c.head.rev)
 		}
 	}
 	v.mu.Lock()
