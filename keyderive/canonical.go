@@ -187,7 +187,8 @@ func Digest(canonical []byte) string {
 	return string(out[:])
 }
 
-func hexDigest(text []byte) string {
+// Hash returns the hex SHA-256 of a text.
+func Hash(text []byte) string {
 	sum := sha256.Sum256(text)
 	var out [2 * sha256.Size]byte
 	hex.Encode(out[:], sum[:])

@@ -43,7 +43,7 @@ type Identity struct {
 }
 
 // buffers are for texts that nobody keeps.
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1<<10); return &b }}
 
 // Derive computes the identity of a call of action ("server/tool") with args,
 // which [Parse] made.
@@ -110,7 +110,7 @@ func (d *Deriver) Derive(action string, f Facts, args any) (Identity, error) {
 	buf = appendString(buf, f.Tenant)
 	buf = append(buf, `,"workflow":`...)
 	buf = appendString(buf, f.Workflow)
-	id.Subject = hexDigest(append(buf, '}'))
+	id.Subject = Hash(append(buf, '}'))
 	return id, nil
 }
 

@@ -1,8 +1,6 @@
 package registry
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -111,8 +109,7 @@ func (e *Entry) Entity(args any) string {
 		}
 		list = append(list, v)
 	}
-	sum := sha256.Sum256(keyderive.AppendCanonical(nil, list))
-	return hex.EncodeToString(sum[:])
+	return keyderive.Hash(keyderive.AppendCanonical(nil, list))
 }
 
 // WithKey returns the bytes to send: args, the caller's own, or where the tool takes the downstream key as an

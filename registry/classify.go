@@ -213,7 +213,7 @@ func exists(a *Answer, v *view, key string) bool {
 	if key == "" {
 		return false
 	}
-	if a.Error == nil && !bytes.Contains(a.Result, []byte(key)) && !bytes.Contains(a.Result, []byte(`\u`)) {
+	if a.Error == nil && !bytes.Contains(a.Result, append(make([]byte, 0, 64), key...)) && !bytes.Contains(a.Result, []byte(`\u`)) {
 		return false // what most answers are, without a copy of their text
 	}
 	text := v.text + "\n" + v.structuredText()

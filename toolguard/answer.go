@@ -178,7 +178,7 @@ func (g *Guard) answer(v *visit, d decision) *Result {
 	}
 	if d.carries { // the refusal shows the result, and that counts as its delivery
 		g.deliver(op)()
-		body, err := g.store.Body(context.WithoutCancel(v.ctx), op.Key)
+		body, err := g.store.Body(v.lasting, op.Key)
 		if err == nil {
 			tell.result = registry.Answer{Result: body.Result}.Text()
 		}
@@ -203,7 +203,7 @@ func (g *Guard) replay(v *visit, verdict Verdict, op *Operation) *Result {
 		g.log.Error("a recorded result cannot be read", "key", op.Key, "error", err)
 	}
 	tell := told{op: op, bare: answer.Result == nil, owed: op.Owed() && !op.Class.Strict()}
-	page, err := g.store.Operations(context.WithoutCancel(v.ctx), Query{Tenant: op.Facts.Tenant, Lane: lane("w", op.Facts, v.Tool.Server), After: op.Dispatched, Limit: 4})
+	page, err := g.store.Operations(v.lasting, Query{Tenant: op.Facts.Tenant, Lane: lane("w", op.Facts, v.Tool.Server), After: op.Dispatched, Limit: 4})
 	if err == nil {
 		tell.since = page.Operations
 	}
@@ -219,7 +219,7 @@ func (g *Guard) replay(v *visit, verdict Verdict, op *Operation) *Result {
 
 // differs names the arguments in which a call and an operation differ; none where the operation's are gone.
 func (g *Guard) differs(v *visit, op *Operation) []string {
-	_, args, err := g.arguments(v.ctx, op)
+	_, args, err := g.arguments(v.lasting, op)
 	if err != nil {
 		return nil
 	}

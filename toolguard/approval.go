@@ -320,7 +320,7 @@ func (g *Guard) carryOn(t *Tool, op *Operation) error {
 	}
 	facts := op.Facts
 	facts.WorkflowVersion = op.Approval.Version // what it is today only a call can tell
-	v := &visit{Call: Call{Tool: t, Arguments: arguments, Facts: facts}, ctx: context.Background(), args: args, hide: t.Redactor(args), frozen: op.Frozen, unasked: true}
+	v := &visit{Call: Call{Tool: t, Arguments: arguments, Facts: facts}, ctx: context.Background(), lasting: context.Background(), args: args, hide: t.Redactor(args), frozen: op.Frozen, unasked: true}
 	if v.id, err = t.deriver.Derive(t.Action(), facts, args); err != nil {
 		return fmt.Errorf("approved operation %s: %w", op.Key, err)
 	}

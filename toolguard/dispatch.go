@@ -29,7 +29,7 @@ func (g *Guard) dispatch(v *visit, s *situation, d decision, seq uint64) (*fligh
 		op = op.clone()
 		frozen, d.digest = op.Frozen, op.Digest
 		var err error
-		if arguments, err = g.frozen(v.ctx, op); err != nil {
+		if arguments, err = g.frozen(v.lasting, op); err != nil {
 			return nil, err
 		}
 	}
@@ -42,7 +42,7 @@ func (g *Guard) dispatch(v *visit, s *situation, d decision, seq uint64) (*fligh
 		call := g.callEvent(v, g.verdict(v, op, "", ""), s.now)
 		a.call = &call
 	}
-	return g.launch(context.WithoutCancel(v.ctx), v.Tool, op, w, a, registry.Dispatch{Arguments: arguments, Meta: v.Meta, Input: v.Input})
+	return g.launch(v.lasting, v.Tool, op, w, a, registry.Dispatch{Arguments: arguments, Meta: v.Meta, Input: v.Input})
 }
 
 // launch writes the attempt down, with what w holds already, and then starts it: the intent is durable before the first byte leaves.

@@ -1,8 +1,6 @@
 package toolguard
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -103,8 +101,7 @@ func (e *Event) sum() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("event: %w", err)
 	}
-	sum := sha256.Sum256(canonical)
-	return hex.EncodeToString(sum[:]), nil
+	return keyderive.Hash(canonical), nil
 }
 
 type eventAlias Event

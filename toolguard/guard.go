@@ -110,7 +110,8 @@ func (g *Guard) Close(ctx context.Context) error {
 // visit is one call on its way through the guard.
 type visit struct {
 	Call
-	ctx     context.Context
+	ctx     context.Context // ends with the caller
+	lasting context.Context // does not: for what is read, recorded and sent
 	args    any
 	id      keyderive.Identity
 	hide    *registry.Redactor // its secrets; nil: its tool has none
@@ -134,7 +135,7 @@ func (g *Guard) Do(ctx context.Context, c Call) *Result {
 }
 
 func (g *Guard) do(ctx context.Context, c Call) *Result {
-	v := &visit{Call: c, ctx: ctx}
+	v := &visit{Call: c, ctx: ctx, lasting: context.WithoutCancel(ctx)}
 	v.Facts.Tenant = cmpOr(v.Facts.Tenant, "default")
 	v.Facts.Workflow = cmpOr(v.Facts.Workflow, "default")
 	if len(v.Arguments) == 0 {

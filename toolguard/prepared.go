@@ -2,8 +2,6 @@ package toolguard
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -96,10 +94,7 @@ func (p *PreparedEvent) Link(chain string, seq uint64, prev string) (hash string
 	b = strconv.AppendUint(append(b, `,"seq":`...), seq, 10)
 	b = append(append(b, p.Text[p.Seq:]...), '}')
 	b[0] = '{' // in the place of the first comma
-	sum := sha256.Sum256(b)
-	var digits [2 * sha256.Size]byte
-	hex.Encode(digits[:], sum[:])
-	return string(digits[:])
+	return keyderive.Hash(b)
 }
 
 // AppendJSON appends the event's JSON without chain, seq, prev and hash: what a store keeps beside these.

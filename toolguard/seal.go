@@ -114,7 +114,7 @@ const sealedHash = "hmac-sha256:"
 // veil stands for a secret value in identities.
 func (s *Seal) veil(canonical []byte) string { return sealedHash + s.sum("value", canonical) }
 
-// hash is [hashOf] for arguments with secrets, which a plain hash would let be guessed.
+// hash is [keyderive.Hash] for arguments with secrets, which a plain hash would let be guessed.
 func (s *Seal) hash(arguments []byte) string { return sealedHash + s.sum("arguments", arguments) }
 
 // blind stands for every secret value where there is no key.
@@ -207,7 +207,7 @@ func (g *Guard) hash(t *Tool, arguments []byte) string {
 	if len(t.Policy.Secret) > 0 {
 		return g.seal.hash(arguments)
 	}
-	return hashOf(arguments)
+	return keyderive.Hash(arguments)
 }
 
 // rehash is the hash of arguments as an earlier one was made.
@@ -215,12 +215,12 @@ func (g *Guard) rehash(earlier string, arguments []byte) string {
 	if strings.HasPrefix(earlier, sealedHash) {
 		return g.seal.hash(arguments) // there is a key, or they would not have been unsealed
 	}
-	return hashOf(arguments)
+	return keyderive.Hash(arguments)
 }
 
 // body reads an operation's body, unsealed.
 func (g *Guard) body(ctx context.Context, key string) (Body, error) {
-	body, err := g.store.Body(context.WithoutCancel(ctx), key)
+	body, err := g.store.Body(ctx, key)
 	if err != nil {
 		return body, err
 	}
@@ -243,7 +243,7 @@ func shows(hide *registry.Redactor, f *keyderive.Facts) (found bool) {
 // recall reads the result of an operation as a call may see it again: whole where the call carries the same secrets, else
 // without them.
 func (g *Guard) recall(v *visit, op *Operation) (json.RawMessage, error) {
-	body, err := g.store.Body(context.WithoutCancel(v.ctx), op.Key)
+	body, err := g.store.Body(v.lasting, op.Key)
 	if err != nil || len(body.Sealed) == 0 {
 		return body.Result, err
 	}
@@ -331,7 +331,7 @@ func (g *Guard) veil(ctx context.Context, t *Tool) error {
 // not at all.
 func (g *Guard) locked(v *visit) *Result {
 	if v.id.Class == keyderive.ClassDeclared {
-		page, err := g.operations(v.ctx, Query{Tenant: v.Facts.Tenant, Intent: v.id.Intent, Limit: 1})
+		page, err := g.operations(v.lasting, Query{Tenant: v.Facts.Tenant, Intent: v.id.Intent, Limit: 1})
 		if err == nil && len(page.Operations) > 0 {
 			op := page.Operations[0]
 			s := situation{now: time.Now(), repeat: v.Tool.Policy.RepeatAfter}
@@ -347,7 +347,7 @@ func (g *Guard) locked(v *visit) *Result {
 func (g *Guard) done(v *visit, op *Operation) *Result {
 	verdict := g.verdict(v, op, Replayed, ReasonBodyNotStored)
 	tell := told{op: op}
-	if body, err := g.store.Body(context.WithoutCancel(v.ctx), op.Key); err == nil {
+	if body, err := g.store.Body(v.lasting, op.Key); err == nil {
 		hidden, err := keyderive.Parse(body.Arguments)
 		was, err2 := v.Tool.deriver.Derive(op.Action, op.Facts, hidden)
 		if err == nil && err2 == nil && was.MaterialDigest != v.id.MaterialDigest {

@@ -2,8 +2,6 @@ package toolguard
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +21,7 @@ func (g *Guard) survey(v *visit, s *situation) (seq uint64, err error) {
 		repeat: t.Policy.RepeatAfter, warrants: t.warrants(), terms: termsOf(t, f, v.args),
 	}
 	s.warrants.demand = !v.unasked
-	page, err := g.operations(v.ctx, Query{Tenant: f.Tenant, Intent: v.id.Intent, Limit: 1})
+	page, err := g.operations(v.lasting, Query{Tenant: f.Tenant, Intent: v.id.Intent, Limit: 1})
 	if err != nil {
 		return 0, err
 	}
@@ -39,7 +37,7 @@ func (g *Guard) survey(v *visit, s *situation) (seq uint64, err error) {
 		if s.own.op != nil {
 			break
 		}
-		page, err := g.operations(v.ctx, Query{Tenant: f.Tenant, Intent: id.Intent, Limit: 1})
+		page, err := g.operations(v.lasting, Query{Tenant: f.Tenant, Intent: id.Intent, Limit: 1})
 		if err != nil {
 			return 0, err
 		}
@@ -48,7 +46,7 @@ func (g *Guard) survey(v *visit, s *situation) (seq uint64, err error) {
 		}
 	}
 	if index := v.takenIndex(); index != "" && s.own.op == nil {
-		page, err := g.operations(v.ctx, Query{Tenant: f.Tenant, Call: index})
+		page, err := g.operations(v.lasting, Query{Tenant: f.Tenant, Call: index})
 		if err != nil {
 			return 0, err
 		}
@@ -57,7 +55,7 @@ func (g *Guard) survey(v *visit, s *situation) (seq uint64, err error) {
 		}
 	}
 	if index := v.callIndex(); index != "" {
-		page, err := g.operations(v.ctx, Query{Tenant: f.Tenant, Call: index})
+		page, err := g.operations(v.lasting, Query{Tenant: f.Tenant, Call: index})
 		if err != nil {
 			return 0, err
 		}
@@ -82,7 +80,7 @@ func (g *Guard) surveyOthers(v *visit, s *situation, past []keyderive.Identity) 
 	if len(past) == 0 && !s.idempotent {
 		q.Subject = v.id.Subject
 	}
-	page, err := g.operations(v.ctx, q)
+	page, err := g.operations(v.lasting, q)
 	if err != nil {
 		return err
 	}
@@ -111,14 +109,14 @@ func (g *Guard) surveyOthers(v *visit, s *situation, past []keyderive.Identity) 
 		return nil
 	}
 	q.Subject, q.Holding = "", true
-	if page, err = g.operations(v.ctx, q); err != nil {
+	if page, err = g.operations(v.lasting, q); err != nil {
 		return err
 	}
 	for _, op := range page.Operations {
 		if !op.holding() || op.Facts.SourceEvent != v.Facts.SourceEvent || op.Definition == v.id.Definition && op.Subject == v.id.Subject {
 			continue
 		}
-		_, args, err := g.arguments(v.ctx, op)
+		_, args, err := g.arguments(v.lasting, op)
 		switch {
 		case errors.Is(err, ErrNotFound):
 			continue // owed for so long that they are not kept any more
@@ -135,7 +133,7 @@ func (g *Guard) surveyOthers(v *visit, s *situation, past []keyderive.Identity) 
 // reread looks at an operation of an earlier definition with today's eyes: does it act on the same target? If not, the
 // result is empty.
 func (g *Guard) reread(v *visit, op *Operation, past []keyderive.Identity) (met, error) {
-	_, args, err := g.arguments(v.ctx, op)
+	_, args, err := g.arguments(v.lasting, op)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return met{}, nil
@@ -158,14 +156,14 @@ func (g *Guard) reread(v *visit, op *Operation, past []keyderive.Identity) (met,
 // surveyWrites reads what was dispatched since an operation was.
 func (g *Guard) surveyWrites(v *visit, s *situation, op *Operation) error {
 	if op.Class == keyderive.ClassTurn && !op.Delivered.IsZero() {
-		page, err := g.operations(v.ctx, Query{Tenant: v.Facts.Tenant, Lane: lane("w", v.Facts, v.Tool.Server), After: op.Dispatched, Limit: 1})
+		page, err := g.operations(v.lasting, Query{Tenant: v.Facts.Tenant, Lane: lane("w", v.Facts, v.Tool.Server), After: op.Dispatched, Limit: 1})
 		if err != nil {
 			return err
 		}
 		s.written = len(page.Operations) > 0
 	}
 	if op.Class != keyderive.ClassDeclared && v.entity != "" {
-		page, err := g.operations(v.ctx, Query{Tenant: v.Facts.Tenant, Lane: lane("e", v.Facts, v.entity), After: op.Dispatched})
+		page, err := g.operations(v.lasting, Query{Tenant: v.Facts.Tenant, Lane: lane("e", v.Facts, v.entity), After: op.Dispatched})
 		if err != nil {
 			return err
 		}
@@ -176,7 +174,7 @@ func (g *Guard) surveyWrites(v *visit, s *situation, op *Operation) error {
 
 // operations reads from the store and adds the deliveries that it cannot show yet.
 func (g *Guard) operations(ctx context.Context, q Query) (Page, error) {
-	page, err := g.store.Operations(context.WithoutCancel(ctx), q)
+	page, err := g.store.Operations(ctx, q)
 	if err != nil {
 		return page, err
 	}
@@ -209,12 +207,6 @@ func (g *Guard) frozen(ctx context.Context, op *Operation) (json.RawMessage, err
 	return arguments, err
 }
 
-// hashOf is the hash of all bytes of a call's arguments.
-func hashOf(arguments []byte) string {
-	sum := sha256.Sum256(arguments)
-	return hex.EncodeToString(sum[:])
-}
-
 // takenIndex names the identity of a call that may be taken by an operation of another request, run or step on the same
 // target; "" where there is no such one.
 func (v *visit) takenIndex() string {
@@ -222,8 +214,7 @@ func (v *visit) takenIndex() string {
 	if v.Tool.Effective == registry.Idempotent || !v.id.Class.Strict() || f.Request == "" && f.Run == "" && f.Step == "" {
 		return ""
 	}
-	sum := sha256.Sum256([]byte(lane("t", f, v.Tool.Action(), v.id.Intent)))
-	return hex.EncodeToString(sum[:])
+	return keyderive.Hash([]byte(lane("t", f, v.Tool.Action(), v.id.Intent)))
 }
 
 // take records that an operation made under another identity has taken the call: what it comes to is what this
@@ -233,7 +224,7 @@ func (g *Guard) take(v *visit, op *Operation) (*Operation, error) {
 	if op == nil || index == "" || op.Intent == v.id.Intent || op.Definition != v.id.Definition {
 		return op, nil
 	}
-	page, err := g.operations(v.ctx, Query{Tenant: v.Facts.Tenant, Call: index})
+	page, err := g.operations(v.lasting, Query{Tenant: v.Facts.Tenant, Call: index})
 	if err != nil || len(page.Operations) > 0 && page.Operations[0].Key == op.Key {
 		return op, err
 	}
@@ -249,6 +240,5 @@ func (v *visit) callIndex() string {
 	if v.Facts.CallID == "" || within == "" {
 		return ""
 	}
-	sum := sha256.Sum256([]byte(lane("c", v.Facts, v.Tool.Action(), within, v.Facts.CallID, v.id.MaterialDigest)))
-	return hex.EncodeToString(sum[:])
+	return keyderive.Hash([]byte(lane("c", v.Facts, v.Tool.Action(), within, v.Facts.CallID, v.id.MaterialDigest)))
 }
