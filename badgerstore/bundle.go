@@ -32,20 +32,20 @@ func (g *group) bundled(key string, body []byte, expires, seq uint64) uint64 {
 	b := g.bundles[expires]
 	if b == nil || len(b.text) > bundleFull {
 		if b != nil {
-			g.entries = append(g.entries, b.entry())
+			g.entries = append(g.entries, b.entry(g))
 		}
 		if g.bundles == nil {
 			g.bundles = map[uint64]*bundle{}
 		}
-		b = &bundle{seq: seq, expires: expires}
+		b = &bundle{seq: seq, expires: expires, text: g.borrow()}
 		g.bundles[expires] = b
 	}
 	b.text = appendName(appendName(b.text, key), body)
 	return b.seq
 }
 
-func (b *bundle) entry() entry {
-	return entry{key: bundleKey(b.seq), value: b.text, expires: b.expires}
+func (b *bundle) entry(g *group) entry {
+	return entry{key: bundleKey(b.seq), value: g.lend(b.text), expires: b.expires}
 }
 
 // unbundle returns a copy of the body of the operation key: of two, the later.

@@ -3,6 +3,7 @@ package badgerstore
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"toolguard.dev/toolguard"
@@ -57,7 +58,7 @@ type change struct {
 	data        *blob
 	documentRev uint64
 
-	done     chan struct{} // closed when what follows is set
+	done     sync.WaitGroup // for what follows
 	err      error
 	replayed bool // it was stored already
 	older    int  // parts of the document it replaces
@@ -66,7 +67,8 @@ type change struct {
 
 // newChange encodes w and refuses what can never be stored.
 func newChange(w *toolguard.Write) (*change, error) {
-	c := &change{token: w.Token, lazy: w.Lazy, fence: w.Fence, since: w.FenceSince, done: make(chan struct{})}
+	c := &change{token: w.Token, lazy: w.Lazy, fence: w.Fence, since: w.FenceSince}
+	c.done.Add(1)
 	if len(w.Token) > maxToken {
 		return nil, tooLarge("the token", len(w.Token), maxToken)
 	}

@@ -139,7 +139,7 @@ func (k *committer) take() *group {
 	for name := range g.chains {
 		g.put(nameKey(prefixChain, name), k.chains[name].encode())
 	}
-	k.ahead, k.group, k.due = g, newGroup(k.ahead.journal), k.closed
+	k.ahead, k.group, k.due = g, newGroup(k.ahead), k.closed
 	k.addLate()
 	close(g.taken)
 	return g

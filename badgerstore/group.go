@@ -40,11 +40,50 @@ type group struct {
 	chains    map[string]bool     // that grew
 	left      map[*sheet]struct{} // that some operation left
 	bundles   map[uint64]*bundle  // by when they expire
+
+	spare, lent [][]byte // memory of values: to be used, and used in this group
 }
 
-// newGroup returns an empty group, which uses the memory of another's journal.
-func newGroup(spare journal) *group {
-	return &group{taken: make(chan struct{}), journal: journal{created: spare.created[:0], events: spare.events[:0]}}
+const (
+	spareKept = 4
+	spareSize = 256 << 10
+)
+
+// newGroup returns an empty group, which uses the memory of one that is on disk: Badger has copied what it was given.
+func newGroup(old *group) *group {
+	clear(old.changes)
+	clear(old.entries)
+	clear(old.heads)
+	clear(old.listings)
+	clear(old.lanes)
+	g := &group{
+		taken: make(chan struct{}), changes: old.changes[:0], entries: old.entries[:0],
+		journal: journal{created: old.journal.created[:0], events: old.journal.events[:0]},
+		heads:   old.heads, listings: old.listings, lanes: old.lanes,
+	}
+	for _, b := range append(old.lent, old.spare...) {
+		if len(g.spare) < spareKept && cap(b) <= spareSize {
+			g.spare = append(g.spare, b)
+		}
+	}
+	return g
+}
+
+// borrow returns memory for a value that is put together in the group; see lend.
+func (g *group) borrow() []byte {
+	n := len(g.spare)
+	if n == 0 {
+		return nil
+	}
+	b := g.spare[n-1]
+	g.spare = g.spare[:n-1]
+	return b[:0]
+}
+
+// lend returns a value that goes to Badger, and has its memory used again once it is there.
+func (g *group) lend(b []byte) []byte {
+	g.lent = append(g.lent, b)
+	return b
 }
 
 type documentHead struct {
@@ -144,7 +183,7 @@ func (g *group) remember(c *change, old *head) {
 // turn begins a new journal entry.
 func (g *group) turn() {
 	if g.journal.size() > 0 {
-		g.entries = append(g.entries, g.journal.entry())
+		g.entries = append(g.entries, g.journal.entry(g))
 	}
 }
 
@@ -158,7 +197,7 @@ func (g *group) seal() {
 		g.entries = append(g.entries, entry{key: tokenKey(g.seq), value: encodeTokens(g.tokens), expires: expiry(time.Now().Add(tokenLife))})
 	}
 	for _, b := range g.bundles {
-		g.entries = append(g.entries, b.entry())
+		g.entries = append(g.entries, b.entry(g))
 	}
 	for key, lane := range g.lanes {
 		g.put([]byte(key), encodeLane(lane))

@@ -46,14 +46,13 @@ func (j *journal) add(e *event) {
 }
 
 // entry returns what was collected as an entry of a group, and begins anew in the same memory.
-func (j *journal) entry() entry {
+func (j *journal) entry(g *group) entry {
 	e := entry{key: journalKey(j.seq)}
 	if j.number > 0 {
 		e.mark = markCreated
 	}
-	packed := pack(j.events)
-	e.value = binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+len(j.created)+len(packed)), uint64(j.number))
-	e.value = append(append(e.value, j.created...), packed...)
+	e.value = append(binary.AppendUvarint(g.borrow(), uint64(j.number)), j.created...)
+	e.value = g.lend(appendPacked(e.value, j.events))
 	*j = journal{created: j.created[:0], events: j.events[:0]}
 	return e
 }

@@ -13,7 +13,7 @@ func (s *Store) load() (_ *committer, err error) {
 	defer recovered([]byte(s.dir), &err)
 	k := &committer{
 		s: s, wake: make(chan struct{}, 1), chains: map[string]chain{}, heads: map[string]head{}, lanes: map[string][]slot{},
-		group: newGroup(journal{}), ahead: &group{},
+		group: newGroup(&group{}), ahead: &group{},
 	}
 	k.seq = s.db.MaxVersion()
 	s.view.seq, s.view.open, s.view.snapshots = k.seq, newOpenSet(), map[uint64]int{}

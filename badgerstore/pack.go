@@ -2,6 +2,7 @@ package badgerstore
 
 import (
 	"bytes"
+	"slices"
 	"sync"
 
 	"github.com/klauspost/compress/s2"
@@ -20,6 +21,13 @@ func pack(b []byte) []byte {
 		*scratch = make([]byte, n)
 	}
 	return bytes.Clone(s2.EncodeSnappy((*scratch)[:cap(*scratch)], b))
+}
+
+// appendPacked appends b, packed.
+func appendPacked(to, b []byte) []byte {
+	n := len(to)
+	to = slices.Grow(to, s2.MaxEncodedLen(len(b)))
+	return to[:n+len(s2.EncodeSnappy(to[n:cap(to)], b))]
 }
 
 // unpack returns what was packed. The result does not refer to b.

@@ -55,8 +55,7 @@ func (k *committer) writeSheets(g *group) {
 		g.entries = append(g.entries, entry{key: s.key, gone: true})
 	}
 	var s *sheet
-	var text []byte
-	n := 0
+	n, text := 0, g.borrow()
 	for key, l := range g.listings {
 		if l == nil || l.sheet != nil {
 			continue
@@ -68,13 +67,13 @@ func (k *committer) writeSheets(g *group) {
 		s.open[key] = struct{}{}
 		s.size++
 		if text = appendListing(appendName(text, key), l); len(text) > sheetFull {
-			g.put(s.key, text)
+			g.put(s.key, g.lend(text))
 			s, text = nil, nil
 			n++
 		}
 	}
 	if s != nil {
-		g.put(s.key, text)
+		g.put(s.key, g.lend(text))
 	}
 }
 

@@ -144,7 +144,7 @@ func (s *Store) Commit(ctx context.Context, w *toolguard.Write) error {
 	if err := s.enqueue(ctx, c); err != nil || c.lazy {
 		return err
 	}
-	<-c.done
+	c.done.Wait()
 	if c.err == nil {
 		c.stamp(w)
 	}

@@ -25,7 +25,7 @@ func (s *Store) write(g *group) {
 		if err != nil {
 			c.err = err
 		}
-		close(c.done)
+		c.done.Done()
 	}
 }
 
@@ -38,13 +38,15 @@ func (s *Store) transaction(g *group) (*badger.Txn, error) {
 		return nil, err
 	}
 	txn := s.db.NewTransactionAt(g.seq, true)
+	sent := make([]badger.Entry, len(g.entries))
 	for i := range g.entries {
 		e := &g.entries[i]
 		var err error
 		if e.gone {
 			err = txn.Delete(e.key)
 		} else {
-			err = txn.SetEntry(&badger.Entry{Key: e.key, Value: e.value, ExpiresAt: e.expires, UserMeta: e.mark})
+			sent[i] = badger.Entry{Key: e.key, Value: e.value, ExpiresAt: e.expires, UserMeta: e.mark}
+			err = txn.SetEntry(&sent[i])
 		}
 		if err != nil {
 			txn.Discard()
