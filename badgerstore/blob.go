@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/klauspost/compress/s2"
+
 	"toolguard.dev/toolguard"
 )
 
@@ -85,10 +87,7 @@ func encodeBody(body *toolguard.Body, until time.Time) []byte {
 		all = appendName(all, body.Sealed)
 	}
 	all = append(all, body.Result...)
-	packed := pack(all)
-	*scratch = all
-	buffers.Put(scratch)
-	b := binary.BigEndian.AppendUint64(make([]byte, 0, 9+len(packed)), exactly(until))
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, 9+s2.MaxEncodedLen(len(all))), exactly(until))
 	there := byte(0)
 	if body.Arguments != nil {
 		there |= bodyArguments
@@ -99,7 +98,10 @@ func encodeBody(body *toolguard.Body, until time.Time) []byte {
 	if body.Sealed != nil {
 		there |= bodySealed
 	}
-	return append(append(b, there), packed...)
+	b = appendPacked(append(b, there), all)
+	*scratch = all
+	buffers.Put(scratch)
+	return b
 }
 
 // exactly is t in Unix nanoseconds, and 0 for never.
