@@ -72,6 +72,7 @@ func (g *Guard) left(v *visit, f *flight, owner bool, question registry.Answer) 
 	if op == nil {
 		<-f.done
 		if owner && f.out.on {
+			defer g.rise(f.out.op.Key)
 			return g.reconciling(v, f.out.op)
 		}
 		return g.landed(v, f, owner)

@@ -296,8 +296,8 @@ func TestApproval(t *testing.T) {
 		{"killed between approval and dispatch, and between dispatch and answer", func(w *world) {
 			r := w.call("pay", invoice, event("e"))
 			w.approve(r.Verdict.Approval)
-			w.crash()
 			w.next(slow(30 * time.Second))
+			w.crash()
 			w.wait(2 * time.Second)
 			w.sent(1)
 			w.crash()

@@ -41,7 +41,7 @@ func (g *Guard) pickUp() error {
 	}
 	for _, op := range page.Operations {
 		g.mu.Lock()
-		t, sat := g.tools[op.Action], g.sitting[op.Key] > 0
+		t, sat := g.tools[op.Action], g.sitting[op.Key] > 0 || g.flights[op.Key] != nil
 		g.mu.Unlock()
 		if t != nil && !sat {
 			g.schedule(t, op)

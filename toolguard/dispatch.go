@@ -328,12 +328,15 @@ func (g *Guard) land(t *Tool, f *flight, answer registry.Answer, class registry.
 	}
 }
 
-// forget takes a landed flight out of the air.
+// forget takes a landed flight out of the air. Where the call that started it goes on, what comes next is the call's to do.
 func (g *Guard) forget(f *flight) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.flights[f.out.op.Key] == f {
 		delete(g.flights, f.out.op.Key)
+	}
+	if f.out.on {
+		g.sitting[f.out.op.Key]++
 	}
 }
 

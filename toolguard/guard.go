@@ -320,6 +320,7 @@ func (g *Guard) guard(v *visit) *Result {
 			if answer := g.await(v, f, true); answer != nil {
 				return answer
 			}
+			defer g.rise(f.out.op.Key)
 			v.arrived = g.arrivals.Add(1) // that attempt is behind it
 		case actJoin:
 			f := g.flightOf(r, d.op)
@@ -414,14 +415,17 @@ func (g *Guard) sitFor(v *visit, key string, at time.Time) bool {
 	g.mu.Lock()
 	g.sitting[key]++
 	g.mu.Unlock()
-	defer func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if g.sitting[key]--; g.sitting[key] == 0 {
-			delete(g.sitting, key)
-		}
-	}()
+	defer g.rise(key)
 	return g.sit(v, nil, at)
+}
+
+// rise ends what a count in sitting began.
+func (g *Guard) rise(key string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.sitting[key]--; g.sitting[key] == 0 {
+		delete(g.sitting, key)
+	}
 }
 
 // deliver records that a caller has an operation's result.
