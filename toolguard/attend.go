@@ -80,7 +80,7 @@ func (g *Guard) unsend() {
 
 // unsent records that an attempt was never sent, and reports whether there is no doubt about it any more.
 func (g *Guard) unsent(op *Operation, n int) bool {
-	r := g.rooms.enter(roomOf(op.Effect, op.Facts, op.Action, op.Subject, op.Entity))
+	r := g.rooms.enter(op.room())
 	defer g.rooms.leave(r)
 	r.Lock()
 	defer r.Unlock()

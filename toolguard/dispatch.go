@@ -75,7 +75,11 @@ func (g *Guard) launch(ctx context.Context, t *Tool, op *Operation, w *Write, a 
 		}
 		return nil, err
 	}
-	f := newFlight(op, d.Arguments, a.call)
+	room := w.Fence
+	if room == "" {
+		room = op.room()
+	}
+	f := newFlight(op, room, d.Arguments, a.call)
 	f.hide = g.hider(t, d.Arguments)
 	f.until = a.until
 	if t.keyless() && op.doubted() == attempt.N && op.certain() == len(op.Attempts)-1 { // no earlier one may have happened
@@ -310,7 +314,7 @@ func (g *Guard) land(t *Tool, f *flight, answer registry.Answer, class registry.
 	err := g.commit(op, build)
 	first = false // a caller whose attempt was not recorded is answered, and does not wait on
 	f.out = landing{op: op, answer: answer, class: class, recorded: err == nil, on: on && err == nil, seq: g.arrivals.Load()}
-	g.rooms.landed(roomOf(op.Effect, op.Facts, op.Action, op.Subject, op.Entity), f)
+	g.rooms.landed(f, waits)
 	if err == nil {
 		g.forget(f)
 	}

@@ -21,7 +21,7 @@ func (g *Guard) elsewhere(op *Operation) *flight {
 	if f := g.watched[op.Key]; f != nil && f.attempt == op.Sent {
 		return f
 	}
-	f := newFlight(op, nil, nil)
+	f := newFlight(op, op.room(), nil, nil)
 	f.foreign = true
 	g.watched[op.Key] = f
 	go g.watch(f)
@@ -60,7 +60,7 @@ func (g *Guard) watch(f *flight) {
 				f.out.answer.Result, f.hide = body.Result, g.hider(t, body.Arguments)
 			}
 		}
-		g.rooms.landed(roomOf(op.Effect, op.Facts, op.Action, op.Subject, op.Entity), f)
+		g.rooms.landed(f, false)
 		close(f.done)
 		return
 	}

@@ -13,6 +13,7 @@ import (
 // flight is one attempt on its way in this process, and its answer once it is there.
 type flight struct {
 	attempt   int
+	room      string          // where it was decided about
 	arguments json.RawMessage // the frozen bytes
 	facts     keyderive.Facts
 	hide      *registry.Redactor   // the secrets among them; nil: there are none
@@ -43,8 +44,8 @@ type landing struct {
 	seq      uint64 // arrival number at the settle: calls that arrived before it waited for this attempt
 }
 
-func newFlight(op *Operation, arguments json.RawMessage, call *Event) *flight {
-	f := &flight{op: op, attempt: op.Sent, arguments: arguments, facts: op.Facts, done: make(chan struct{}), askedC: make(chan struct{}), call: call}
+func newFlight(op *Operation, room string, arguments json.RawMessage, call *Event) *flight {
+	f := &flight{op: op, room: room, attempt: op.Sent, arguments: arguments, facts: op.Facts, done: make(chan struct{}), askedC: make(chan struct{}), call: call}
 	if call != nil {
 		f.owned, f.waiters = true, 1
 	}
@@ -134,6 +135,9 @@ type room struct {
 func (m *room) keep(f *flight) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.ends == nil {
+		m.ends = map[string]*flight{}
+	}
 	m.ends[f.out.op.Key] = f
 }
 
@@ -162,7 +166,7 @@ func (r *rooms) enter(name string) *room {
 		if r.m == nil {
 			r.m = map[string]*room{}
 		}
-		m = &room{name: name, ends: map[string]*flight{}}
+		m = &room{name: name}
 		r.m[name] = m
 	}
 	m.inside++
@@ -177,12 +181,14 @@ func (r *rooms) leave(m *room) {
 	}
 }
 
-// landed keeps a flight for those who are in its room.
-func (r *rooms) landed(name string, f *flight) {
+// landed keeps a flight for those who are in its room. waits says that the call that started it is one of them: it has the
+// flight already.
+func (r *rooms) landed(f *flight, waits bool) {
 	r.mu.Lock()
-	m := r.m[name]
+	m := r.m[f.room]
+	alone := m == nil || waits && m.inside == 1
 	r.mu.Unlock()
-	if m != nil {
+	if !alone {
 		m.keep(f)
 	}
 }

@@ -355,6 +355,11 @@ func roomOf(e registry.Effect, f keyderive.Facts, action, subject, entity string
 	return lane("s", f, action, subject)
 }
 
+// room names where an operation is decided about.
+func (op *Operation) room() string {
+	return roomOf(op.Effect, op.Facts, op.Action, op.Subject, op.Entity)
+}
+
 // lane is a name made of parts that cannot run into each other.
 func lane(kind string, f keyderive.Facts, parts ...string) string {
 	var room [256]byte

@@ -138,7 +138,7 @@ func (g *Guard) reconcile(t *Tool, key string) (*Operation, error) {
 	if err != nil {
 		return nil, err
 	}
-	room := g.rooms.enter(roomOf(op.Effect, op.Facts, op.Action, op.Subject, op.Entity))
+	room := g.rooms.enter(op.room())
 	defer g.rooms.leave(room)
 	room.Lock()
 	defer room.Unlock()

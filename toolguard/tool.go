@@ -220,7 +220,7 @@ func (g *Guard) again(action, key string) {
 
 // sendAgain sends an operation's frozen bytes again, if there is still a warrant for it.
 func (g *Guard) sendAgain(t *Tool, op *Operation) error {
-	r := g.rooms.enter(roomOf(op.Effect, op.Facts, op.Action, op.Subject, op.Entity))
+	r := g.rooms.enter(op.room())
 	defer g.rooms.leave(r)
 	r.Lock()
 	defer r.Unlock()
