@@ -126,29 +126,20 @@ func (f *flight) question() (<-chan struct{}, *registry.Answer) {
 type room struct {
 	sync.Mutex // held while one of them decides and records
 	name       string
-	inside     int
-
-	mu   sync.Mutex
-	ends map[string]*flight // attempts that ended, the latest of each operation
+	old, now   *shift // who came before what now keeps had ended, and who came since; old may be nil
 }
 
-func (m *room) keep(f *flight) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.ends == nil {
-		m.ends = map[string]*flight{}
-	}
-	m.ends[f.out.op.Key] = f
+// shift is those who came into a room one after the other. Once all of the shift before have left, another begins: what
+// ended before a shift came is nothing to it, and a busy room would keep it for ever.
+type shift struct {
+	inside int
+	ends   map[string]*flight // attempts that ended before the next shift came, the latest of each operation
 }
 
-// end returns the latest attempt of an operation that ended while somebody was in the room; nil if none.
-func (m *room) end(op *Operation) *flight {
-	if op == nil {
-		return nil
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.ends[op.Key]
+// pass is somebody's stay in a room.
+type pass struct {
+	*room
+	shift *shift
 }
 
 // rooms are all rooms that somebody is in.
@@ -158,7 +149,7 @@ type rooms struct {
 }
 
 // enter returns the room of that name; leave must follow.
-func (r *rooms) enter(name string) *room {
+func (r *rooms) enter(name string) pass {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.m[name]
@@ -166,18 +157,23 @@ func (r *rooms) enter(name string) *room {
 		if r.m == nil {
 			r.m = map[string]*room{}
 		}
-		m = &room{name: name}
+		m = &room{name: name, now: &shift{}}
 		r.m[name] = m
 	}
-	m.inside++
-	return m
+	m.now.inside++
+	return pass{m, m.now}
 }
 
-func (r *rooms) leave(m *room) {
+func (r *rooms) leave(p pass) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if m.inside--; m.inside == 0 {
-		delete(r.m, m.name)
+	p.shift.inside--
+	if p.old == nil || p.old.inside == 0 {
+		if p.old = nil; p.now.inside == 0 {
+			delete(r.m, p.name)
+		} else if p.now.ends != nil {
+			p.old, p.now = p.now, &shift{}
+		}
 	}
 }
 
@@ -185,10 +181,26 @@ func (r *rooms) leave(m *room) {
 // flight already.
 func (r *rooms) landed(f *flight, waits bool) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	m := r.m[f.room]
-	alone := m == nil || waits && m.inside == 1
-	r.mu.Unlock()
-	if !alone {
-		m.keep(f)
+	if m == nil || waits && m.old == nil && m.now.inside == 1 {
+		return
 	}
+	if m.now.ends == nil {
+		m.now.ends = map[string]*flight{}
+	}
+	m.now.ends[f.out.op.Key] = f
+}
+
+// end returns the latest attempt of an operation that ended while somebody was in the room; nil if none.
+func (r *rooms) end(p pass, op *Operation) *flight {
+	if op == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if f := p.now.ends[op.Key]; f != nil || p.old == nil {
+		return f
+	}
+	return p.old.ends[op.Key]
 }

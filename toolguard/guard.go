@@ -257,7 +257,7 @@ func (g *Guard) guard(v *visit) *Result {
 			return g.unavailable(v, err)
 		}
 		d := decide(&s)
-		if f := r.end(d.op); f != nil && f.out.seq >= v.arrived && d.digest == f.out.op.Digest && !s.idempotent {
+		if f := g.rooms.end(r, d.op); f != nil && f.out.seq >= v.arrived && d.digest == f.out.op.Digest && !s.idempotent {
 			r.Unlock()
 			return g.landed(v, f, false) // it came while that attempt was on its way
 		}
@@ -373,11 +373,11 @@ func lane(kind string, f keyderive.Facts, parts ...string) string {
 }
 
 // flightOf finds the attempt that a record says is on its way: here, landed meanwhile, or in another process.
-func (g *Guard) flightOf(r *room, op *Operation) *flight {
+func (g *Guard) flightOf(r pass, op *Operation) *flight {
 	if f := g.air(op); f != nil {
 		return f
 	}
-	if f := r.end(op); f != nil {
+	if f := g.rooms.end(r, op); f != nil {
 		return f
 	}
 	return g.elsewhere(op)
