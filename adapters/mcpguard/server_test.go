@@ -163,6 +163,24 @@ func TestDeliveryInProcess(t *testing.T) {
 	}
 }
 
+// A result that mcp-go's types cannot hold is not what the caller gets: it stays owed.
+func TestResultThatCannotBeShownIsNotDelivered(t *testing.T) {
+	var p *inProcess
+	p = newInProcess(t, named("pay", func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		p.note("paid")
+		token := json.RawMessage("1e400") // no float64
+		return &mcp.CallToolResult{Result: mcp.Result{Meta: &mcp.Meta{ProgressToken: token}}, Content: []mcp.Content{mcp.NewTextContent("paid")}}, nil
+	}), named("note", func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return mcp.NewToolResultText("noted"), nil
+	}))
+	p.call(`{"name":"pay"}`)
+	p.call(`{"name":"note"}`)
+	p.call(`{"name":"note","arguments":{"x":"b"}}`)
+	if p.call(`{"name":"pay"}`); len(p.done) != 1 {
+		t.Errorf("paid %d times", len(p.done))
+	}
+}
+
 // In the stateless protocol all clients have the session "". Only a call on the same connection proves a delivery.
 func TestDeliveryWithoutSessions(t *testing.T) {
 	g, err := toolguard.Open(t.Context(), storetest.NewMemory(), nil)

@@ -25,10 +25,11 @@ func (d *door) typed(ctx context.Context, t *toolguard.Tool, s shape, req mcp.Ca
 		d.proofs.prove(from)
 	}
 	r := d.call(ctx, t, c)
-	if from != nil && ctx.Err() == nil {
+	result, err := typedAnswer(r, s)
+	if from != nil && err == nil && ctx.Err() == nil {
 		d.proofs.expect(from, r.Delivered)
 	}
-	return typedAnswer(r, s)
+	return result, err
 }
 
 // typedCall reads a call from mcp-go's types.
