@@ -37,7 +37,8 @@ type Options struct {
 // context of a call carries ([toolguard.WithFacts], as a middleware may put there) count where Sources does not declare
 // them, and block the call where it does and they differ. Task support is taken off, because a task's outcome would go past the guard. A result
 // counts as delivered when a later guarded call comes in on the same session, or, where the protocol knows none, on the
-// same connection; a proxy that shares connections among clients makes them one.
+// same connection; a proxy that shares connections among clients makes them one, and so does a listener whose connections
+// have one and the same local address, as those of tunnels may.
 func Guard(g *toolguard.Guard, o *Options, tools ...server.ServerTool) ([]server.ServerTool, error) {
 	if o == nil || o.Server == "" {
 		return nil, errors.New("mcpguard: Options.Server is needed: it is part of every key")
