@@ -97,6 +97,36 @@ func TestWhatIsAcknowledgedIsSynced(t *testing.T) {
 	}
 }
 
+// What could not be synced is neither acknowledged nor shown, and nothing is written after it.
+func TestSyncThatFailsBreaksTheStore(t *testing.T) {
+	s, err := Open(filepath.Join(t.TempDir(), "ledger"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx := context.Background()
+	write := func(name string) error {
+		return s.Commit(ctx, &toolguard.Write{Token: name, Document: name, Data: []byte(name)})
+	}
+	if err := write("a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.tail.file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"b", "c", "b"} {
+		if err := write(name); !errors.Is(err, toolguard.ErrStoreBroken) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if data, _, err := s.Document(ctx, name); !errors.Is(err, toolguard.ErrNotFound) {
+			t.Errorf("%s is shown: %q, %v", name, data, err)
+		}
+	}
+	if data, _, err := s.Document(ctx, "a"); err != nil || string(data) != "a" {
+		t.Errorf("a: %q, %v", data, err)
+	}
+}
+
 // Nothing is in Badger's value log, which nobody syncs: a ledger is whole with whatever a loss of power leaves of it.
 func TestValueLogIsNotNeeded(t *testing.T) {
 	s, err := Open(filepath.Join(t.TempDir(), "ledger"), nil)
