@@ -44,9 +44,10 @@ type group struct {
 	spare, lent [][]byte // memory of values: to be used, and used in this group
 }
 
+// What memory of values is kept from one group for another.
 const (
 	spareKept = 4
-	spareSize = 256 << 10
+	spareSize = 256 << 10 // bytes each, at most
 )
 
 // newGroup returns an empty group, which uses the memory of one that is on disk: Badger has copied what it was given.

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// badgerSyncs has Badger sync each commit. On Linux the store does, which halves the time: Badger syncs its value log as
-// well, which is always empty here, and what that costs is a flush of the disk's own cache.
+// badgerSyncs has Badger sync each commit. On Linux the store does: Badger syncs its value log as well, which is always
+// empty here, and each sync costs a flush of the disk's own cache.
 const badgerSyncs = false
 
 // tail is the log that holds Badger's last commit: the one with the highest number. Badger begins another one, with the

@@ -86,10 +86,7 @@ func (e *Entry) ClassifyCall(in Input, err error, key string) Classification {
 	a := in.Answer
 	v := a.view()
 	c := Classification{Sent: true, Answered: a.Error != nil || len(a.Result) > 0, Says: v.says(a, hide), Empty: v.empty}
-	var act *activation
-	if e.Policy.DownstreamID != nil || len(e.Policy.NotApplied)+len(e.Policy.Unknown) > 0 {
-		act = &activation{in: in, view: v}
-	}
+	act := &activation{in: in, view: v}
 	c.Outcome = e.outcome(a, v, act, key)
 	if c.Outcome == Incomplete || !v.readable {
 		return c
@@ -213,7 +210,7 @@ func exists(a *Answer, v *view, key string) bool {
 	if key == "" {
 		return false
 	}
-	if a.Error == nil && !bytes.Contains(a.Result, append(make([]byte, 0, 64), key...)) && !bytes.Contains(a.Result, []byte(`\u`)) {
+	if a.Error == nil && !bytes.Contains(a.Result, []byte(key)) && !bytes.Contains(a.Result, []byte(`\u`)) {
 		return false // what most answers are, without a copy of their text
 	}
 	text := v.text + "\n" + v.structuredText()

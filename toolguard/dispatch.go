@@ -75,11 +75,7 @@ func (g *Guard) launch(ctx context.Context, t *Tool, op *Operation, w *Write, a 
 		}
 		return nil, err
 	}
-	room := w.Fence
-	if room == "" {
-		room = op.room()
-	}
-	f := newFlight(op, room, d.Arguments, a.call)
+	f := newFlight(op, d.Arguments, a.call)
 	f.hide = g.hider(t, d.Arguments)
 	f.until = a.until
 	if t.keyless() && op.doubted() == attempt.N && op.certain() == len(op.Attempts)-1 { // no earlier one may have happened

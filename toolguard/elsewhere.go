@@ -21,7 +21,7 @@ func (g *Guard) elsewhere(op *Operation) *flight {
 	if f := g.watched[op.Key]; f != nil && f.attempt == op.Sent {
 		return f
 	}
-	f := newFlight(op, op.room(), nil, nil)
+	f := newFlight(op, nil, nil)
 	f.foreign = true
 	g.watched[op.Key] = f
 	go g.watch(f)

@@ -44,8 +44,8 @@ type landing struct {
 	seq      uint64 // arrival number at the settle: calls that arrived before it waited for this attempt
 }
 
-func newFlight(op *Operation, room string, arguments json.RawMessage, call *Event) *flight {
-	f := &flight{op: op, room: room, attempt: op.Sent, arguments: arguments, facts: op.Facts, done: make(chan struct{}), askedC: make(chan struct{}), call: call}
+func newFlight(op *Operation, arguments json.RawMessage, call *Event) *flight {
+	f := &flight{op: op, room: op.room(), attempt: op.Sent, arguments: arguments, facts: op.Facts, done: make(chan struct{}), askedC: make(chan struct{}), call: call}
 	if call != nil {
 		f.owned, f.waiters = true, 1
 	}

@@ -10,17 +10,13 @@ import (
 	"toolguard.dev/keyderive"
 )
 
-// PreparedEvent is an event of which all is done that needs no order: what a store needs to link it, and to keep it. It
-// can come from another process; [PreparedEvent.Check] says whether it is one.
+// PreparedEvent is an event of which all is done that needs no order: what a store needs to link it, and to keep it.
 type PreparedEvent struct {
 	Tenant, Key string
 
-	// Text is the canonical JSON but for the members chain, prev, seq and hash, with a comma in front of each member and
-	// without the closing brace. Chain, Prev and Seq are where these go.
-	Text             []byte
-	Chain, Prev, Seq int
-
-	Detailed []byte // the whole JSON of an event with a detail, whose numbers the canonical form spells anew; else nil
+	text     []byte // the canonical JSON but for chain, seq, prev and hash; a comma in front of each member, no closing brace
+	at       [3]int // where the members chain, prev and seq go
+	detailed []byte // the whole JSON of an event with a detail, whose numbers the canonical form spells anew; else nil
 }
 
 // Prepare does the part of [Event.Link] that needs no order, so that a store can do it ahead. It fails where the detail
@@ -75,43 +71,38 @@ func (e *Event) Prepare() (*PreparedEvent, error) {
 	b = appendText(b, "tool", e.Tool)
 	b = appendMember(b, "type", string(e.Type))
 	b = appendText(b, "workflow", e.Workflow)
-	return &PreparedEvent{Tenant: e.Tenant, Key: e.Key, Text: bytes.Clone(b), Chain: first, Prev: second, Seq: third, Detailed: detailed}, nil
-}
-
-// Check reports whether the places of what Link adds are in the text.
-func (p *PreparedEvent) Check() bool {
-	return len(p.Text) > 0 && 0 < p.Chain && p.Chain <= p.Prev && p.Prev <= p.Seq && p.Seq <= len(p.Text)
+	return &PreparedEvent{Tenant: e.Tenant, Key: e.Key, text: bytes.Clone(b), at: [3]int{first, second, third}, detailed: detailed}, nil
 }
 
 // Link returns the hash of the event in its place in a chain; see [Event.Link].
 func (p *PreparedEvent) Link(chain string, seq uint64, prev string) (hash string) {
 	var room [1024]byte
-	b := append(room[:0], p.Text[:p.Chain]...)
+	b := append(room[:0], p.text[:p.at[0]]...)
 	b = appendMember(b, "chain", chain)
-	b = append(b, p.Text[p.Chain:p.Prev]...)
+	b = append(b, p.text[p.at[0]:p.at[1]]...)
 	b = appendText(b, "prev", prev)
-	b = append(b, p.Text[p.Prev:p.Seq]...)
+	b = append(b, p.text[p.at[1]:p.at[2]]...)
 	b = strconv.AppendUint(append(b, `,"seq":`...), seq, 10)
-	b = append(append(b, p.Text[p.Seq:]...), '}')
+	b = append(append(b, p.text[p.at[2]:]...), '}')
 	b[0] = '{' // in the place of the first comma
 	return keyderive.Hash(b)
 }
 
 // AppendJSON appends the event's JSON without chain, seq, prev and hash: what a store keeps beside these.
 func (p *PreparedEvent) AppendJSON(b []byte) []byte {
-	if p.Detailed != nil {
-		return append(b, p.Detailed...)
+	if p.detailed != nil {
+		return append(b, p.detailed...)
 	}
-	b = append(append(b, '{'), p.Text[1:]...)
+	b = append(append(b, '{'), p.text[1:]...)
 	return append(b, '}')
 }
 
 // Size is how many bytes AppendJSON appends.
 func (p *PreparedEvent) Size() int {
-	if p.Detailed != nil {
-		return len(p.Detailed)
+	if p.detailed != nil {
+		return len(p.detailed)
 	}
-	return len(p.Text) + 1
+	return len(p.text) + 1
 }
 
 // appendMember writes a member behind a comma.
