@@ -206,6 +206,14 @@ func (g *group) seal() {
 	g.put([]byte{prefixSequence}, binary.BigEndian.AppendUint64(nil, g.seq))
 }
 
+// written is what the group takes in Badger's log, about.
+func (g *group) written() (n int64) {
+	for i := range g.entries {
+		n += int64(len(g.entries[i].key) + len(g.entries[i].value) + entryBytes)
+	}
+	return n
+}
+
 // chain is the end of a chain of events.
 type chain struct {
 	seq  uint64

@@ -16,7 +16,7 @@ func (s *Store) write(g *group) {
 		txn, failed := s.transaction(g)
 		if err = failed; err == nil {
 			if err = txn.CommitAt(g.seq, nil); err == nil {
-				err = s.tail.sync()
+				err = s.tail.sync(g.written())
 			}
 		}
 	}

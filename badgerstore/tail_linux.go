@@ -22,6 +22,10 @@ type tail struct {
 	dir    string
 	number int
 	file   *os.File // nil until the first sync
+
+	used  int64 // bytes of file that Badger has written, about
+	ready int64 // bytes of file that are, or with the next sync will be, on disk, whatever they are
+	size  int64 // of file; 0: nothing of it is written ahead
 }
 
 // newTail returns the tail of Badger's folder, once Badger is open.
@@ -44,18 +48,25 @@ func newTail(dir string) (*tail, error) {
 	return &tail{dir: dir, number: last - 1}, nil
 }
 
-// sync brings to disk what Badger committed last.
-func (t *tail) sync() error {
+// sync brings to disk what Badger committed last, n bytes.
+func (t *tail) sync(n int64) error {
 	begun, err := t.follow()
 	if err != nil {
 		return err
 	}
+	t.used += n
+	t.writeAhead()
 	if begun {
 		return errors.Join(t.file.Sync(), syncFolder(t.dir))
 	}
+	return os.NewSyscallError("fdatasync", whole(func() error { return syscall.Fdatasync(int(t.file.Fd())) }))
+}
+
+// whole makes a system call again while a signal interrupts it.
+func whole(call func() error) error {
 	for {
-		if err := syscall.Fdatasync(int(t.file.Fd())); err != syscall.EINTR {
-			return os.NewSyscallError("fdatasync", err)
+		if err := call(); err != syscall.EINTR {
+			return err
 		}
 	}
 }
@@ -67,12 +78,13 @@ func (t *tail) follow() (begun bool, err error) {
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 			return begun, nil
 		}
-		file, err := os.Open(path)
+		file, err := os.OpenFile(path, os.O_RDWR, 0) // to write ahead
 		if err != nil {
 			return false, err
 		}
 		t.close()
 		t.file, t.number, begun = file, t.number+1, true
+		t.used, t.ready, t.size = 0, 0, overwritten(file)
 	}
 }
 

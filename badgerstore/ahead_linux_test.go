@@ -1,0 +1,100 @@
+package badgerstore
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+
+	"toolguard.dev/toolguard"
+)
+
+// allocated returns how many bytes of a file have blocks.
+func allocated(t *testing.T, f *os.File) int64 {
+	t.Helper()
+	var st syscall.Stat_t
+	if err := syscall.Fstat(int(f.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Blocks * 512
+}
+
+func TestLogIsWrittenAhead(t *testing.T) {
+	s, err := open(filepath.Join(t.TempDir(), "ledger"), nil, 16<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	data, random := make([]byte, 300<<10), rand.NewChaCha8([32]byte{1}) // which cannot be packed
+	random.Read(data)
+	for n := 0; s.tail.number < 3; n++ {
+		w := &toolguard.Write{Token: fmt.Sprint(n), Document: fmt.Sprint("document ", n), Data: data[:1+n%8*len(data)/8]}
+		if err := s.Commit(context.Background(), w); err != nil {
+			t.Fatal(err)
+		}
+		if s.tail.size == 0 {
+			t.Skip("this file system does not write over blocks in place")
+		}
+		used, has := s.tail.used, allocated(t, s.tail.file)
+		if has < min(used+ahead/2, s.tail.size) || has > used+3*ahead {
+			t.Fatalf("after write %d, Badger has written %d bytes of log %d, and %d have blocks", n, used, s.tail.number, has)
+		}
+	}
+}
+
+// Whatever others write to a part of a file while it is rewritten stays.
+func TestRewriteChangesNothing(t *testing.T) {
+	const size, writers, rounds = 1 << 20, 4, 50
+	f, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	b, err := syscall.Mmap(int(f.Fd()), 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Munmap(b)
+	var all sync.WaitGroup
+	for round := range uint32(rounds) {
+		for w := range writers {
+			all.Go(func() {
+				for i := w * 4; i < size; i += writers * 4 { // also the first bytes of each page, which rewrite touches
+					binary.LittleEndian.PutUint32(b[i:], round+1)
+				}
+			})
+		}
+		if err := rewrite(int(f.Fd()), 0, size); err != nil {
+			t.Fatal(err)
+		}
+		all.Wait()
+		for i := 0; i < size; i += 4 {
+			if got := binary.LittleEndian.Uint32(b[i:]); got != round+1 {
+				t.Fatalf("round %d: %d was written at %d, and %d is there", round, round+1, i, got)
+			}
+		}
+	}
+}
+
+// A log that cannot be written ahead is written and synced all the same.
+func TestWriteAheadIsNotNeeded(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	tail := &tail{file: w, size: 4 * ahead}
+	tail.writeAhead()
+	if tail.size != 0 || tail.ready != 0 {
+		t.Errorf("a pipe was written ahead: %+v", tail)
+	}
+}
