@@ -1,10 +1,11 @@
 package badgerstore
 
 import (
+	"errors"
 	"os"
-	"sync/atomic"
 	"syscall"
-	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // Badger's logs begin as holes. A sync of what was written into a hole has to bring to disk which blocks it got, too,
@@ -41,18 +42,16 @@ func (t *tail) writeAhead() {
 	}
 }
 
-// rewrite has the next sync write a part of a file, as it is, whoever writes to it meanwhile. The file gets its blocks
-// first: that says so if the disk is full, where writing into a hole through a map kills the process.
+// rewrite has the next sync write a part of a file, as it is, whoever writes to it meanwhile. On a full disk it fails, where
+// writing into a hole through a map kills the process; before Linux 5.14 it always fails.
 func rewrite(fd int, from, n int64) error {
-	if err := whole(func() error { return syscall.Fallocate(fd, 0, from, n) }); err != nil {
-		return os.NewSyscallError("fallocate", err)
-	}
 	b, err := syscall.Mmap(fd, from, int(n), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err != nil {
 		return os.NewSyscallError("mmap", err)
 	}
-	for i := 0; i < len(b); i += os.Getpagesize() {
-		atomic.AddUint32((*uint32)(unsafe.Pointer(&b[i])), 0)
+	err = syscall.Madvise(b, syscall.MADV_RANDOM) // page by page: of a larger piece each sync would write the whole
+	if err == nil {
+		err = whole(func() error { return syscall.Madvise(b, unix.MADV_POPULATE_WRITE) })
 	}
-	return os.NewSyscallError("munmap", syscall.Munmap(b))
+	return errors.Join(os.NewSyscallError("madvise", err), os.NewSyscallError("munmap", syscall.Munmap(b)))
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -47,6 +48,50 @@ func TestLogIsWrittenAhead(t *testing.T) {
 	}
 }
 
+// A sync writes the pages that changed, and not a large piece around them, also far into a log.
+func TestSyncWritesLittle(t *testing.T) {
+	s, err := open(filepath.Join(t.TempDir(), "ledger"), nil, 32<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	data, random := make([]byte, 300<<10), rand.NewChaCha8([32]byte{1})
+	random.Read(data)
+	commit := func(name string, data []byte) {
+		t.Helper()
+		if err := s.Commit(context.Background(), &toolguard.Write{Token: name, Document: name, Data: data}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := 0; s.tail.used < 20<<20; n++ {
+		commit(fmt.Sprint("large ", n), data)
+	}
+	if s.tail.size == 0 {
+		t.Skip("this file system does not write over blocks in place")
+	}
+	const writes = 100
+	before := written(t)
+	for n := range writes {
+		commit(fmt.Sprint("small ", n), data[:1000])
+	}
+	if each := (written(t) - before) / writes; each > 8*int64(os.Getpagesize()) {
+		t.Errorf("a commit of 1 KB wrote %d KB", each>>10)
+	}
+}
+
+// written returns how many bytes this process has had written to disks.
+func written(t *testing.T) (bytes int64) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/io")
+	if err != nil {
+		t.Skipf("the kernel does not count what a process writes: %v", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		fmt.Sscanf(line, "write_bytes: %d", &bytes)
+	}
+	return bytes
+}
+
 // Whatever others write to a part of a file while it is rewritten stays.
 func TestRewriteChangesNothing(t *testing.T) {
 	const size, writers, rounds = 1 << 20, 4, 50
@@ -81,6 +126,29 @@ func TestRewriteChangesNothing(t *testing.T) {
 				t.Fatalf("round %d: %d was written at %d, and %d is there", round, round+1, i, got)
 			}
 		}
+	}
+}
+
+func TestRewriteOnAFullDiskFails(t *testing.T) {
+	disk := t.TempDir()
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("cannot mount a small disk: %v", err)
+	}
+	defer func() {
+		if err := syscall.Unmount(disk, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	f, err := os.Create(filepath.Join(disk, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(4 << 20); err != nil {
+		t.Fatal(err)
+	}
+	if err := rewrite(int(f.Fd()), 0, 4<<20); err == nil {
+		t.Error("4 MB were written to a disk of 1 MB")
 	}
 }
 
