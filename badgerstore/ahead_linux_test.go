@@ -112,7 +112,7 @@ func TestRewriteChangesNothing(t *testing.T) {
 	for round := range uint32(rounds) {
 		for w := range writers {
 			all.Go(func() {
-				for i := w * 4; i < size; i += writers * 4 { // also the first bytes of each page, which rewrite touches
+				for i := w * 4; i < size; i += writers * 4 {
 					binary.LittleEndian.PutUint32(b[i:], round+1)
 				}
 			})
