@@ -3,6 +3,7 @@ package badgerstore
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -117,10 +118,14 @@ func TestRewriteChangesNothing(t *testing.T) {
 				}
 			})
 		}
-		if err := rewrite(int(f.Fd()), 0, size); err != nil {
+		err := rewrite(int(f.Fd()), 0, size)
+		all.Wait()
+		if errors.Is(err, syscall.EINVAL) {
+			t.Skip("the kernel is older than Linux 5.14")
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
-		all.Wait()
 		for i := 0; i < size; i += 4 {
 			if got := binary.LittleEndian.Uint32(b[i:]); got != round+1 {
 				t.Fatalf("round %d: %d was written at %d, and %d is there", round, round+1, i, got)
