@@ -35,7 +35,7 @@ func (t *tail) writeAhead() {
 	for t.ready < min(t.used+ahead/2, t.size) {
 		n := min(ahead, t.size-t.ready)
 		if err := rewrite(int(t.file.Fd()), t.ready, n); err != nil {
-			t.size = 0
+			t.ready = t.size
 			return
 		}
 		t.ready += n

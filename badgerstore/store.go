@@ -125,6 +125,7 @@ func open(dir string, o *Options, memTable int64) (_ *Store, err error) {
 		return nil, errors.Join(fmt.Errorf("ledger: %w", err), s.db.Close())
 	}
 	if err := s.begin(kept); err != nil {
+		s.tail.close()
 		return nil, errors.Join(err, s.db.Close())
 	}
 	s.ended.Go(s.committer.run)

@@ -25,7 +25,10 @@ type tail struct {
 
 	used  int64 // bytes of file that Badger has written, about
 	ready int64 // bytes of file that are, or with the next sync will be, on disk, whatever they are
-	size  int64 // of file; 0: nothing of it is written ahead
+	size  int64 // of file; 0: its file system is none that gains by what follows
+
+	maps   *os.File // tells what the process has in memory; nil: nobody does
+	mapped uint64   // where Badger has file there; 0: not known
 }
 
 // newTail returns the tail of Badger's folder, once Badger is open.
@@ -45,7 +48,8 @@ func newTail(dir string) (*tail, error) {
 	if last == 0 {
 		return nil, fmt.Errorf("%s has no log", dir)
 	}
-	return &tail{dir: dir, number: last - 1}, nil
+	maps, _ := os.Open("/proc/self/maps") // nil where there is none
+	return &tail{dir: dir, number: last - 1, maps: maps}, nil
 }
 
 // sync brings to disk what Badger committed last, n bytes.
@@ -56,6 +60,7 @@ func (t *tail) sync(n int64) error {
 	}
 	t.used += n
 	t.writeAhead()
+	t.unmap()
 	if begun {
 		return errors.Join(t.file.Sync(), syncFolder(t.dir))
 	}
@@ -82,14 +87,13 @@ func (t *tail) follow() (begun bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		t.close()
+		t.file.Close() // nothing is written through it
 		t.file, t.number, begun = file, t.number+1, true
-		t.used, t.ready, t.size = 0, 0, overwritten(file)
+		t.used, t.ready, t.size, t.mapped = 0, 0, overwritten(file), 0
 	}
 }
 
 func (t *tail) close() {
-	if t.file != nil {
-		t.file.Close() // nothing is written through it
-	}
+	t.file.Close()
+	t.maps.Close()
 }
