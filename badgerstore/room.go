@@ -21,6 +21,7 @@ type room struct {
 
 	moving  uint64    // bytes that compactions may need beside what they replace
 	checked time.Time // when that was found out
+	left    uint64    // bytes that were free then
 	plenty  time.Time // when there was last plenty of space
 }
 
@@ -52,8 +53,8 @@ func (r *room) short() bool {
 		r.plenty = time.Now()
 		return false
 	}
-	if time.Since(r.checked) > roomRefresh {
-		r.moving, r.checked = compaction(r.db), time.Now()
+	if time.Since(r.checked) > roomRefresh || free+r.memTable/2 < r.left { // a fast disk fills up by tables in a second
+		r.moving, r.checked, r.left = r.compaction(), time.Now(), free
 	}
 	return free < r.minFree+r.tables()+r.moving
 }
@@ -73,30 +74,30 @@ func (r *room) canOpen() error {
 // canFlush reports whether Badger can close: it makes tables of its memory tables then, and merges some.
 func (r *room) canFlush() bool {
 	free, err := freeBytes(r.dir)
-	return err == nil && free >= memTables*r.memTable+compaction(r.db)
+	return err == nil && free >= memTables*r.memTable+r.compaction()
 }
 
 // tables is what the memory tables take on disk, the one being filled and those waiting to be flushed: once as a
 // log, once as a table.
 func (r *room) tables() uint64 { return 2*r.memTable + memTables*r.memTable }
 
-// compaction estimates what compactions can write before they delete: all of level 0 with the level below it, or one table with those it
-// overlaps in the next level.
-func compaction(db *badger.DB) uint64 {
-	var first, base uint64
-	for _, l := range db.Levels() {
+// compaction estimates what compactions can write before they delete: all of level 0, with the memory tables that come
+// there before it begins, and the level below it; and at the same time one table with those it overlaps in the next level.
+func (r *room) compaction() uint64 {
+	first, base := memTables*r.memTable, uint64(0)
+	for _, l := range r.db.Levels() {
 		switch {
 		case l.Level == 0:
-			first = uint64(l.Size)
+			first += uint64(l.Size)
 		case l.Size > 0 && base == 0:
 			base = uint64(l.Size)
 		}
 	}
 	var largest uint64
-	for _, t := range db.Tables() {
+	for _, t := range r.db.Tables() {
 		if t.Level > 0 {
 			largest = max(largest, uint64(t.OnDiskSize))
 		}
 	}
-	return max(first+base, 12*largest)
+	return first + base + 12*largest
 }
