@@ -16,6 +16,13 @@ const (
 	memTableSize = 32 << 20
 	memTables    = 2
 
+	// Badger merges level 0 into the next level when it has so many tables, each a full memory table, and makes writes
+	// wait at twice as many. Keys of operations are random, so that a merge writes all of the next level anew: one of
+	// larger levels writes a fifth fewer bytes in all than with Badger's defaults, 5 tables and 10 MB. But a merge needs
+	// their size in free space.
+	levelZeroTables = 8
+	baseLevelSize   = 64 << 20
+
 	valueThreshold = 1 << 20 // Badger's maximum: values below it stay out of its value log
 )
 
@@ -29,6 +36,9 @@ func badgerOptions(dir string, memTable int64, log *slog.Logger) badger.Options 
 		WithMemTableSize(memTable).
 		WithNumMemtables(memTables).
 		WithNumCompactors(2).
+		WithNumLevelZeroTables(levelZeroTables).
+		WithNumLevelZeroTablesStall(2 * levelZeroTables).
+		WithBaseLevelSize(baseLevelSize).
 		WithCompression(options.None). // values are packed already, and blocks need no cache: they are mapped
 		WithBlockCacheSize(0).
 		WithIndexCacheSize(0). // indexes are mapped, not copied
