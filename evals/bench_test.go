@@ -40,13 +40,13 @@ func BenchmarkGuardedCall(b *testing.B) {
 		latency []float64 // of one caller, median of a round, seconds
 		cost    []cost    // with 64 callers
 	}
-	bare, log, fresh := newBare(b), newLog(b), newGuarded(b)
+	bare, log, fresh, replay, delivery := newBare(b), newLog(b), newGuarded(b), newGuarded(b), newGuarded(b) // none works for another
 	arms := []*arm{
 		{name: "bare Badger", op: bare},
 		{name: "append-only log", op: log},
 		{name: "fresh", op: fresh.call},
-		{name: "replay", op: fresh.replay},
-		{name: "fresh+delivery", op: fresh.deliver},
+		{name: "replay", op: replay.replay},
+		{name: "fresh+delivery", op: delivery.deliver},
 	}
 	for b.Loop() {
 		for range rounds {
