@@ -74,6 +74,11 @@ func BenchmarkGuardedCall(b *testing.B) {
 		b.Logf("%-16s 1 caller: %7.0f/s, median %6.0f µs   64 callers: %7.0f/s; a call: %4.0f µs of processor, %4.0f allocations, %3.0f KB",
 			a.name, median(a.rates[1]), median(a.latency)*1e6, median(a.rates[64]), cpu*1e6, allocs, bytes/1e3)
 	}
+	var each []string // how much a round differs from another says how quiet the machine is
+	for i, rate := range arms[2].rates[64] {
+		each = append(each, fmt.Sprintf("%.2f", rate/arms[0].rates[64][i]))
+	}
+	b.Logf("fresh64/bare of each round: %s", strings.Join(each, " "))
 	b.ReportMetric(ratio(arms[2].rates[64], arms[0].rates[64]), "fresh64/bare")
 	b.ReportMetric(ratio(arms[2].latency, arms[0].latency), "latency1/bare")
 	b.ReportMetric(ratio(arms[3].rates[64], arms[2].rates[64]), "replay64/fresh")
