@@ -13,10 +13,10 @@ import (
 // A disk that fills up under Badger kills the process by SIGBUS; that this test ends at all is the point of it.
 func TestDiskThatFillsUpDoesNotKill(t *testing.T) {
 	if testing.Short() {
-		t.Skip("writes some hundred megabytes")
+		t.Skip("writes a gigabyte")
 	}
 	disk := t.TempDir()
-	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=420m"); err != nil {
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=1200m"); err != nil {
 		t.Skipf("cannot mount a small disk: %v", err)
 	}
 	t.Cleanup(func() {

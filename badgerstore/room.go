@@ -1,9 +1,11 @@
 package badgerstore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -53,7 +55,8 @@ func (r *room) short() bool {
 		r.plenty = time.Now()
 		return false
 	}
-	if time.Since(r.checked) > roomRefresh || free+r.memTable/2 < r.left { // a fast disk fills up by tables in a second
+	// A fast disk fills up by tables in a second, and merges free what they replaced.
+	if time.Since(r.checked) > roomRefresh || max(free, r.left)-min(free, r.left) > r.memTable/2 {
 		r.moving, r.checked, r.left = r.compaction(), time.Now(), free
 	}
 	return free < r.minFree+r.tables()+r.moving
@@ -82,9 +85,10 @@ func (r *room) canFlush() bool {
 func (r *room) tables() uint64 { return 2*r.memTable + memTables*r.memTable }
 
 // compaction estimates what compactions can write before they delete: all of level 0, with the memory tables that come
-// there before it begins, and the level below it; and at the same time one table with those it overlaps in the next level.
+// there before it begins (those that wait, and the one being made a table), and the level below it; and at the same time
+// one table with all those it overlaps in the next level.
 func (r *room) compaction() uint64 {
-	first, base := memTables*r.memTable, uint64(0)
+	first, base := (memTables+1)*r.memTable, uint64(0)
 	for _, l := range r.db.Levels() {
 		switch {
 		case l.Level == 0:
@@ -93,11 +97,35 @@ func (r *room) compaction() uint64 {
 			base = uint64(l.Size)
 		}
 	}
-	var largest uint64
+	levels := map[int][]badger.TableInfo{}
 	for _, t := range r.db.Tables() {
-		if t.Level > 0 {
-			largest = max(largest, uint64(t.OnDiskSize))
+		levels[t.Level] = append(levels[t.Level], t)
+	}
+	largest := uint64(0)
+	for level, upper := range levels {
+		if level > 0 {
+			largest = max(largest, largestMerge(upper, levels[level+1]))
 		}
 	}
-	return first + base + 12*largest
+	return first + base + largest
+}
+
+// largestMerge is the size of the table, with those it overlaps in the next level, for which it is the largest. The tables of
+// either level overlap none of their own.
+func largestMerge(upper, lower []badger.TableInfo) (largest uint64) {
+	byKey := func(a, b badger.TableInfo) int { return bytes.Compare(a.Left, b.Left) }
+	slices.SortFunc(upper, byKey)
+	slices.SortFunc(lower, byKey)
+	first := 0 // of lower that ends behind where a table begins
+	for _, t := range upper {
+		for first < len(lower) && bytes.Compare(lower[first].Right, t.Left) < 0 {
+			first++
+		}
+		size := uint64(t.OnDiskSize)
+		for i := first; i < len(lower) && bytes.Compare(lower[i].Left, t.Right) <= 0; i++ {
+			size += uint64(lower[i].OnDiskSize)
+		}
+		largest = max(largest, size)
+	}
+	return largest
 }
