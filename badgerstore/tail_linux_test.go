@@ -59,7 +59,7 @@ func canTell(t *testing.T, dir string) {
 	if err := f.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	if _, after := dirty(t, dir, "page.map"); before != 1 || after != 0 {
+	if _, after := dirty(t, dir, "page.map"); before == 0 || after != 0 {
 		t.Skipf("this file system does not tell what was written back: %d pages are dirty before a sync, %d after", before, after)
 	}
 }
